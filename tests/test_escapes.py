@@ -3,14 +3,12 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_vit.escapes import csv_cell, csv_text, markdown, say, terminal
-from tests.bad_server import Loopback, Page
 
 CLEAR = "\x1b[2J\x1b]0;title\x07rose\r\x9b31m"
 
@@ -98,19 +96,6 @@ def test_splits_keep_names_that_look_like_formulas(tmp_path: Path) -> None:
     assert (tmp_path / "split.csv").read_text().splitlines()[1].startswith("'=a.jpg,")
     train, validation = read_split(tmp_path / "split.csv", examples)
     assert (list(train), list(validation)) == ([0, 1], [2])
-
-
-@pytest.mark.tensorflow
-def test_errors_of_servers_do_not_move_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    from keras_vit.export import Client, ServingError
-
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with Loopback() as server, Client(server.url()) as client:
-        for body in (json.dumps({"error": CLEAR}).encode(), CLEAR.encode("latin-1")):
-            server.pages["/v1/models/vit/metadata"] = Page(body)
-            with pytest.raises(ServingError, match="200: ") as error:
-                client.predict([b"a"])
-            assert "\x1b" not in str(error.value)
 
 
 def test_errors_of_commands_do_not_move_the_cursor(

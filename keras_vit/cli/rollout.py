@@ -67,20 +67,19 @@ def rollout(
         found.promote()
     elif step == "back":
         found.back()
-    labels = sorted(found.labels().items())
+    labels = found.labels().items()
     for served in found.status():
         named = " ".join(label for label, number in labels if number == served.number)
         say(f"{served.number:>8}  {served.state:<10} {named} {served.error}".rstrip())
 
 
 def _find_version(models: Path, name: str, version: int | None) -> int:
+    """Returns the newest exported version, or `version` if it is exported."""
     folders = (models / name).glob("*")
     numbers = sorted(int(path.name) for path in folders if path.name.isdecimal())
-    if not numbers:
+    if not numbers or version not in (None, *numbers):
         raise ValueError(
-            "`MODELS` must contain exported versions of the model, as written by `keras-vit export "
-            f"RUN --to MODELS`. Received: MODELS={str(models)!r}, which does not contain {name}/1"
+            f"`MODELS` must contain {name}/{version or 1}, as written by `keras-vit export RUN "
+            f"--to MODELS`. Received: MODELS={str(models)!r} with the versions {numbers}"
         )
-    if version is not None and version not in numbers:
-        raise ValueError(f"`--version` must be one of {numbers}. Received: --version {version}")
-    return numbers[-1] if version is None else version
+    return version or numbers[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 
 from keras_vit import arguments, files
@@ -15,18 +16,6 @@ _LARGE = 50_000_000  # parameters; S/16 has 22e6, B/16 86e6
 # which lowers the 99th percentile of B/16 by a third, but costs S/16 up to 8% with one client.
 _LARGE_TIMEOUT, _TIMEOUT = 2000, 100
 _WAITING = 32  # images of a signature; the memory of a server: docs/serving.md
-# Derivation of the values: docs/serving.md.
-_TEXT = """\
-# Read by tensorflow_model_server --batching_parameters_file, once, when it starts. Written by
-# `keras-vit export` for {cores} cores and a model of {parameters:,} parameters; an existing file
-# is kept. Allowed_batch_sizes must stay unset: if it is set, a request without images makes the
-# server hang or abort.
-max_batch_size {{ value: {size} }}
-batch_timeout_micros {{ value: {timeout} }}
-# {waiting} images can wait; further requests fail with UNAVAILABLE, and clients retry.
-max_enqueued_batches {{ value: {batches} }}
-num_batch_threads {{ value: {cores} }}
-"""
 
 
 def write(directory: str | os.PathLike[str], parameters: int, cores: int | None = None) -> Path:
@@ -34,13 +23,18 @@ def write(directory: str | os.PathLike[str], parameters: int, cores: int | None 
     cores = arguments.positive_int("cores", os.cpu_count() if cores is None else cores)
     path = Path(directory) / FILE
     if not path.exists():
-        text = _TEXT.format(
-            cores=cores,
-            parameters=parameters,
-            size=MAX_BATCH_SIZE,
-            timeout=_LARGE_TIMEOUT if parameters >= _LARGE else _TIMEOUT,
-            waiting=_WAITING,
-            batches=_WAITING // MAX_BATCH_SIZE,
-        )
-        files.write_text(path, text)
+        # Derivation of the values: docs/serving.md.
+        timeout = _LARGE_TIMEOUT if parameters >= _LARGE else _TIMEOUT
+        text = f"""\
+            # Read by tensorflow_model_server --batching_parameters_file, once, when it starts.
+            # Written by `keras-vit export` for {cores} cores and a model of
+            # {parameters:,} parameters; an existing file is kept. Allowed_batch_sizes must stay
+            # unset: if it is set, a request without images makes the server hang or abort.
+            max_batch_size {{ value: {MAX_BATCH_SIZE} }}
+            batch_timeout_micros {{ value: {timeout} }}
+            # {_WAITING} images can wait; further requests fail with UNAVAILABLE, and clients retry.
+            max_enqueued_batches {{ value: {_WAITING // MAX_BATCH_SIZE} }}
+            num_batch_threads {{ value: {cores} }}
+        """
+        files.write_text(path, textwrap.dedent(text))
     return path

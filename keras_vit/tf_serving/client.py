@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,19 +16,13 @@ from keras_vit import arguments
 from keras_vit.tasks.classification.prediction import Prediction, served_predictions
 from keras_vit.tf_serving import served_inputs
 from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
-from keras_vit.tf_serving.transports import (
-    BatchError,
-    Grpc,
-    Rest,
-    ServingError,
-    Transport,
-    UnavailableError,
-)
+from keras_vit.tf_serving.transports import Grpc, Rest, ServingError, TemporaryError
 
 _OUTPUTS = {"probabilities", "top_labels", "top_scores", "ok", "message"}  # of a classifier
+_ATTEMPTS = 5
 _FIRST_WAIT = 0.2  # seconds before the second attempt, on average; doubled before each further one
 
-T = TypeVar("T")
+_Arrays = dict[str, np.ndarray]
 
 
 class Client:
@@ -40,10 +34,10 @@ class Client:
     metadata are fetched with the first request, and again when inputs do not fit or the server
     refuses them, since another version may be served by then.
 
-    A failed request is retried after about 0.2, 0.4, ... seconds (with a random jitter of up to
-    half), but not after the deadline: up to five attempts if the server is unavailable, and up to
-    four after INVALID_ARGUMENT, FAILED_PRECONDITION or INTERNAL (over REST 400 or 500), most
-    likely caused by another request in the batch. Any other error is raised at once.
+    There are up to five attempts, about 0.2, 0.4, 0.8 and 1.6 seconds apart (with a random jitter
+    of up to half) and none after the deadline, if the server is unavailable, or returns
+    INVALID_ARGUMENT, FAILED_PRECONDITION or INTERNAL (over REST 400 or 500), most likely because of
+    another request in the batch. Any other error is raised at once.
 
     Args:
         address: `HOST:PORT` for gRPC; `http://HOST:PORT` or `https://HOST:PORT` for REST.
@@ -57,8 +51,9 @@ class Client:
 
     Raises:
         ImportError: For gRPC, if tensorflow-serving-api is not installed.
-        ValueError: If the address is invalid, `tls` or `certificate` contradicts it, `certificate`
-            is not a file, or `timeout` is not positive.
+        OSError: For gRPC, if `certificate` is not a file; over REST the first request raises it.
+        ValueError: If the address is invalid, `tls` or `certificate` contradicts it, or `timeout`
+            is not positive.
 
     Examples:
         >>> client = Client("http://localhost:8501", "flowers", version="canary")
@@ -93,9 +88,7 @@ class Client:
     ) -> None:
         self.address, self.name = address, name
         arguments.positive("timeout", timeout)
-        rest = address.startswith(("http://", "https://"))
-        grpc = "//" not in address and address.rpartition(":")[2].isdecimal()
-        if not (rest or grpc) or "@" in address:
+        if not re.fullmatch(r"https?://[^@]+|[^@/]+:\d+", address):
             raise ValueError(
                 "`address` must be HOST:PORT (gRPC), or start with http:// or https:// (REST), "
                 "without a password (see `headers`). "
@@ -106,14 +99,8 @@ class Client:
                 "`tls` and `certificate` require gRPC or an https:// `address`. Received: "
                 f"tls={tls!r}, certificate={certificate!r}, address={address!r}"
             )
-        trusted = Path(certificate) if certificate else None
-        if trusted and not trusted.is_file():
-            raise ValueError(
-                "`certificate` must be a file with certificates in PEM format. Received: "
-                f"certificate={str(trusted)!r}, which does not exist"
-            )
-        kind: type[Transport] = Rest if rest else Grpc
-        self._transport = kind(address, name, version, tls, trusted, headers)
+        kind: type[Grpc | Rest] = Rest if "://" in address else Grpc
+        self._transport = kind(address, name, version, tls, certificate, headers or {})
         self._timeout = min(timeout, 1e7)  # more overflows in gRPC and in the operating system
         self._signatures: served_inputs.Signatures | None = None
 
@@ -149,24 +136,15 @@ class Client:
             >>> client.predict([Path("photo.jpg").read_bytes()])[0].label  # doctest: +SKIP
             'daisy'
         """
-        kinds = {type(image).__name__ for image in images} - {"bytes"}
-        if kinds:
-            raise ValueError(
-                "`images` must be a list of encoded images, each as bytes. "
-                f"Received: images is {type(images).__name__} of {', '.join(sorted(kinds))}"
-            )
-        if not images:
-            raise ValueError("`images` must contain at least one image. Received: images=[]")
         arguments.positive_int("batch_size", batch_size)
         found: list[Prediction] = []
-        for answer in self._answers("serving_default", {"image_bytes": images}, batch_size):
-            missing = _OUTPUTS - answer.keys()
-            if missing:
+        for outputs in self._outputs("serving_default", {"image_bytes": images}, batch_size):
+            if missing := _OUTPUTS - outputs.keys():
                 raise ServingError(
                     f"{self.address}: the model was not exported by keras_vit: its response has no "
                     f"{', '.join(sorted(missing))}"
                 )
-            found += served_predictions(answer)
+            found += served_predictions(outputs)
         return found
 
     def call(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
@@ -193,58 +171,44 @@ class Client:
             >>> answer["probabilities"].shape  # doctest: +SKIP
             (2, 5)
         """
-        parts = list(self._answers(signature, inputs, MAX_BATCH_SIZE))
-        shapes = [{key: array.shape[1:] for key, array in part.items()} for part in parts]
-        if any(found != shapes[0] for found in shapes):
-            raise ServingError(f"{self.address}: the served version changed; call again")
-        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        batches = list(self._outputs(signature, inputs, MAX_BATCH_SIZE))
+        return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
 
-    def _answers(
+    def _outputs(
         self, signature: str, inputs: Mapping[str, Any], batch_size: int
-    ) -> Iterator[dict[str, np.ndarray]]:
+    ) -> Iterator[_Arrays]:
+        """Yields the outputs of each batch of the inputs."""
         deadline = time.monotonic() + self._timeout
-        arrays = self._checked(signature, inputs, deadline)
+        arrays = self._retry(deadline, self._check, signature, inputs)
         for start in range(0, len(next(iter(arrays.values()))), batch_size):
-            part = {key: array[start : start + batch_size] for key, array in arrays.items()}
-            yield self._repeat(functools.partial(self._send, signature, part), deadline)
+            batch = {key: array[start : start + batch_size] for key, array in arrays.items()}
+            yield self._retry(deadline, self._send, signature, batch)
             deadline = time.monotonic() + self._timeout
 
-    def _send(
-        self, signature: str, inputs: Mapping[str, np.ndarray], deadline: float
-    ) -> dict[str, np.ndarray]:
-        self._checked(signature, inputs, deadline)
-        try:
-            return self._transport.predict(signature, inputs, _seconds_to(deadline))
-        except BatchError:
-            self._signatures = None  # a new version may have other signatures
-            raise
-
-    def _checked(
-        self, signature: str, inputs: Mapping[str, Any], deadline: float
-    ) -> dict[str, np.ndarray]:
+    def _check(self, deadline: float, signature: str, inputs: Mapping[str, Any]) -> _Arrays:
         """Converts inputs to arrays and checks them against the signature of the served version."""
         known = self._signatures  # another thread may forget them meanwhile
         if known is not None:
             with contextlib.suppress(ValueError):  # another version may be served by now
                 return served_inputs.check(known, signature, inputs)
-        known = self._repeat(lambda end: self._transport.signatures(_seconds_to(end)), deadline)
-        self._signatures = known
+        known = self._signatures = self._transport.signatures(deadline - time.monotonic())
         return served_inputs.check(known, signature, inputs)
 
-    def _repeat(self, send: Callable[[float], T], deadline: float) -> T:
-        """Sends a request, retrying after temporary errors until the deadline."""
+    def _send(self, deadline: float, signature: str, inputs: Mapping[str, Any]) -> _Arrays:
+        """Sends one request, checked again after a failure, since the version may be another."""
+        arrays = self._check(deadline, signature, inputs)
+        return self._transport.predict(signature, arrays, deadline - time.monotonic())
+
+    def _retry(self, deadline: float, send: Callable[..., _Arrays], *args: Any) -> _Arrays:
+        """Calls `send`, again after temporary errors until the deadline."""
         attempt = 1
         while True:
             try:
-                return send(deadline)
-            except (UnavailableError, BatchError) as error:
+                return send(deadline, *args)
+            except TemporaryError as error:
+                self._signatures = None  # a new version may have other signatures
                 wait = _FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
-                if attempt >= error.attempts or _seconds_to(deadline) < wait + _FIRST_WAIT / 10:
-                    sent = f"{attempt} attempts" if attempt > 1 else "1 attempt"
-                    raise ServingError(f"{error} ({sent}{error.remark})") from error
+                if attempt == _ATTEMPTS or time.monotonic() + wait > deadline:
+                    raise ServingError(f"{error} (attempts: {attempt})") from error
             time.sleep(wait)
             attempt += 1
-
-
-def _seconds_to(deadline: float) -> float:
-    return max(deadline - time.monotonic(), 1e-3)  # requests rejects a timeout of 0

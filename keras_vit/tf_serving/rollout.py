@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
+from google.protobuf import text_format
+
 from keras_vit import arguments, files
-from keras_vit.escapes import terminal
 from keras_vit.tf_serving.transports import Rest, ServingError
 
 STABLE, CANARY = "stable", "canary"
-AVAILABLE = "AVAILABLE"
 POLL_SECONDS = 1.0
 _REQUEST_SECONDS = 10.0
 
@@ -35,6 +35,7 @@ class ServedVersion:
     error: str = ""
 
 
+@dataclass
 class Rollout:
     """Moves the labels `stable` and `canary` of a model on a running TensorFlow Serving server.
 
@@ -63,23 +64,21 @@ class Rollout:
         >>> rollout.promote()  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        config: str | Path,
-        server: str = "http://localhost:8501",
-        name: str = "vit",
-        *,
-        timeout: float = 900.0,
-        log: Callable[[str], None] = print,
-    ) -> None:
-        arguments.positive("timeout", timeout)
-        if not server.startswith(("http://", "https://")) or "@" in server:
+    config: str | Path
+    server: str = "http://localhost:8501"
+    name: str = "vit"
+    _: KW_ONLY
+    timeout: float = 900.0
+    log: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        arguments.positive("timeout", self.timeout)
+        if not self.server.startswith(("http://", "https://")) or "@" in self.server:
             raise ValueError(
                 "`server` must be the REST address of the server, such as http://HOST:8501, "
-                f"without a password. Received: server={arguments.without_password(server)!r}"
+                "without a password. "
+                f"Received: server={arguments.without_password(self.server)!r}"
             )
-        self.config = Path(config)
-        self._server, self._name, self._timeout, self._log = server, name, timeout, log
         self._read()
 
     def status(self) -> list[ServedVersion]:
@@ -90,13 +89,13 @@ class Rollout:
         """
         found = [
             ServedVersion(int(v["version"]), v["state"], v["status"]["error_message"])
-            for v in self._ask("", "model_version_status")
+            for v in self._ask("")["model_version_status"]
         ]
         return sorted(found, key=lambda version: -version.number)
 
     def labels(self) -> dict[str, int]:
         """Returns the version number of each label in the configuration file."""
-        return dict(self._read()[1].version_labels)
+        return dict(sorted(self._read()[1].version_labels.items()))
 
     def canary(self, version: int) -> None:
         """Serves a version to the clients that request the label `canary`.
@@ -111,19 +110,12 @@ class Rollout:
             ValueError: If it is not newer, or no version can be the stable one.
             RuntimeError: If the server does not load the version.
         """
-        arguments.positive_int("version", version)
-        labels = self.labels()
-        stable = labels[STABLE] if STABLE in labels else self._previous(version)
-        if stable is None:
+        stable = self.labels().get(STABLE) or self._previous(version)
+        if stable is None or stable >= version:
             raise ValueError(
-                "`version` must be newer than at least one available version, which becomes the "
-                f"stable version. Received: version={version}, "
-                f"available [{_numbers(self._versions())}]"
-            )
-        if stable >= version:
-            raise ValueError(
-                f"`version` must be newer than the stable version. Received: version={version}; "
-                f"the stable version is {stable}"
+                "`version` must be newer than the stable version (without one, than an available "
+                f"version). Received: version={version}, stable {stable or 'none'}, "
+                f"available {sorted(self._versions())}"
             )
         self._move({stable, version}, {STABLE: stable, CANARY: version})
 
@@ -135,21 +127,16 @@ class Rollout:
             RuntimeError: If the server does not apply the change.
         """
         labels = self.labels()
-        if CANARY not in labels:
-            raise ValueError(
-                f"`{CANARY}` must be a version label in {self.config}; roll out a version first. "
-                f"Received: labels {labels or 'none'}"
-            )
-        new = labels[CANARY]
-        stable = labels.get(STABLE, new)
-        previous = self._previous(new) if stable == new else stable
-        versions = {new} if previous is None else {new, previous}
-        after = {STABLE: new, CANARY: new}
+        canary, stable = labels.get(CANARY, 0), labels.get(STABLE, 0)
+        previous = stable if 0 < stable < canary else self._previous(canary)
+        versions = {canary, previous or canary}
+        after = {STABLE: canary, CANARY: canary}
         # An interrupted call may have written labels that the server has not applied.
-        if labels == after and self._versions() == versions and self._resolved(after):
+        done = labels == after and self._versions() == versions and self._resolved(after)
+        if done or not canary:
             raise ValueError(
-                f"`{CANARY}` must be newer than `{STABLE}`; roll out a version first. Received: "
-                f"version {new}, which is already {STABLE}"
+                f"`{CANARY}` must be a label in {self.config}, newer than `{STABLE}`; roll out a "
+                f"version first. Received: labels {labels or 'none'}"
             )
         self._move(versions, after)
 
@@ -169,7 +156,7 @@ class Rollout:
         if to is None:
             raise ValueError(
                 "The server must have loaded a version older than the stable one. Received: "
-                f"stable {stable or 'none'}, loaded [{_numbers(loaded)}]"
+                f"stable {stable or 'none'}, loaded {sorted(loaded)}"
             )
         self._move({to}, {STABLE: to, CANARY: to})
 
@@ -182,55 +169,48 @@ class Rollout:
         policy = self._read()[1].model_version_policy
         if policy.WhichOneof("policy_choice") == "specific":
             return set(policy.specific.versions)
-        return {found.number for found in self.status() if found.state == AVAILABLE}
+        return _available(self.status())
 
     def _move(self, versions: Set[int], labels: Mapping[str, int]) -> None:
-        before, had = self.config.read_bytes(), self.labels()
+        before, had = Path(self.config).read_text(encoding="utf-8"), self.labels()
         every = self._versions() | versions
-        # The server reports an earlier error until the version is loaded again.
-        old_errors = {version.number for version in self.status() if version.error}
+        earlier = set(self.status())  # with errors, which are reported until the next attempt
 
         def loaded() -> bool:
-            found = {version.number: version for version in self.status()}
-            for number in versions & found.keys():
-                if not found[number].error:
-                    old_errors.discard(number)
-                elif number not in old_errors:
-                    raise RuntimeError(
-                        f"version {number} did not load: {terminal(found[number].error)}"
-                    )
-            return all(n in found and found[n].state == AVAILABLE for n in versions)
-
-        def unloaded() -> bool:
-            return not any(v.number in dropped and v.state == AVAILABLE for v in self.status())
+            now = set(self.status())
+            earlier.intersection_update(now)
+            for version in now - earlier:
+                if version.number in versions and version.error:
+                    raise RuntimeError(f"version {version.number} did not load: {version.error}")
+            return versions <= _available(now)
 
         try:
             self._write(every, had)
-            self._wait(f"loading {_named(versions)}", loaded)
-            if labels != had:
-                self._write(every, labels)
-                moved = (f"{label} -> {number}" for label, number in sorted(labels.items()))
-                self._wait(", ".join(moved), lambda: self._resolved(labels))
+            self._wait(f"loading versions {sorted(versions)}", loaded)
+            self._write(every, labels)
+            moves = (f"{label} -> {number}" for label, number in sorted(labels.items()))
+            self._wait(", ".join(moves), lambda: self._resolved(labels))
         except RuntimeError as error:
-            self._put(before)
+            files.write_text(self.config, before)
             raise RuntimeError(f"{error}. {self.config} has been restored") from error
         if dropped := every - versions:
             self._write(versions, labels)
-            self._wait(f"unloading {_named(dropped)}", unloaded)
+            what = f"unloading versions {sorted(dropped)}"
+            self._wait(what, lambda: not dropped & _available(self.status()))
 
     def _wait(self, what: str, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self._timeout
-        self._log(f"{what} ...")
+        deadline = time.monotonic() + self.timeout
+        self.log(f"{what} ...")
         while True:
             try:
                 if done():
                     return
-                states = ", ".join(f"{v.number} {terminal(v.state)}" for v in self.status())
+                states = ", ".join(f"{v.number} {v.state}" for v in self.status())
             except ServingError as error:  # a server may be slow while loading a large model
                 states = str(error)
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"{what}: not finished after {self._timeout:g} s; the server reports "
+                    f"{what}: not finished after {self.timeout:g} s; the server reports "
                     f"{states}. The server must check its config file for changes "
                     "(--model_config_file, --model_config_file_poll_wait_seconds)"
                 )
@@ -240,68 +220,46 @@ class Rollout:
         # Not the status of a label: it contains all versions.
         try:
             return all(
-                self._ask("/metadata", "model_spec", label)["version"] == str(number)
+                self._ask("/metadata", label)["model_spec"]["version"] == str(number)
                 for label, number in labels.items()
             )
         except ServingError:  # also if the server has no such label yet
             return False
 
-    def _ask(self, path: str, key: str, label: str | None = None) -> Any:
-        with contextlib.closing(Rest(self._server, self._name, label)) as server:
-            return server.ask("GET", path, key, _REQUEST_SECONDS)
+    def _ask(self, path: str, label: str | None = None) -> Any:
+        with contextlib.closing(Rest(self.server, self.name, label)) as server:
+            return server.request(path, _REQUEST_SECONDS)
 
     def _read(self) -> tuple[Any, Any]:
         """Returns the content of the configuration file, and the entry of the model in it."""
         try:
-            from google.protobuf import text_format
             from tensorflow_serving.config import model_server_config_pb2
         except ImportError as error:
             raise ImportError(
                 "reading models.config needs tensorflow-serving-api; "
                 + arguments.install_hint("serving")
             ) from error
-        if not self.config.is_file():
-            raise ValueError(
-                "`config` must be the server's models.config. Received: "
-                f"config={str(self.config)!r}, which does not exist"
-            )
+        config = model_server_config_pb2.ModelServerConfig()
         try:
-            found = text_format.Parse(
-                self.config.read_text(encoding="utf-8"), model_server_config_pb2.ModelServerConfig()
-            )
-        except (text_format.ParseError, UnicodeDecodeError) as error:
+            text_format.Parse(Path(self.config).read_text(encoding="utf-8"), config)
+        except (OSError, text_format.ParseError, UnicodeDecodeError) as error:
             raise ValueError(
-                "`config` must be a ModelServerConfig in text format. "
+                "`config` must be the server's models.config, a ModelServerConfig in text format. "
                 f"Received: config={str(self.config)!r}: {error}"
             ) from error
-        models = {model.name: model for model in found.model_config_list.config}
-        if self._name not in models:
-            raise ValueError(
-                f"`name` must be a model in {self.config}: {', '.join(map(repr, models))}. "
-                f"Received: name={self._name!r}"
-            )
-        return found, models[self._name]
+        models = {model.name: model for model in config.model_config_list.config}
+        arguments.one_of("name", self.name, [*models])
+        return config, models[self.name]
 
     def _write(self, versions: Set[int], labels: Mapping[str, int]) -> None:
-        from google.protobuf import text_format
-
         config, model = self._read()
         model.model_version_policy.specific.versions[:] = sorted(versions)
         model.version_labels.clear()
         model.version_labels.update(labels)
-        lines = self.config.read_text(encoding="utf-8").splitlines(keepends=True)
-        comment = "".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
-        self._put((comment + text_format.MessageToString(config)).encode())
-
-    def _put(self, content: bytes) -> None:
-        if content != self.config.read_bytes():
-            with files.atomic_path(self.config) as temporary:
-                temporary.write_bytes(content)
+        lines = Path(self.config).read_text(encoding="utf-8").splitlines(keepends=True)
+        comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+        files.write_text(self.config, "".join(comment) + text_format.MessageToString(config))
 
 
-def _named(versions: Set[int]) -> str:
-    return ("version " if len(versions) == 1 else "versions ") + _numbers(versions)
-
-
-def _numbers(versions: Set[int]) -> str:
-    return arguments.shortlist([*map(str, sorted(versions))])
+def _available(versions: Iterable[ServedVersion]) -> set[int]:
+    return {version.number for version in versions if version.state == "AVAILABLE"}

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_vit import arguments
 
-Signatures = Mapping[str, Mapping[str, tf.TensorSpec]]  # inputs of each signature
+Signatures = Mapping[str, meta_graph_pb2.SignatureDef]
 
 
 def check(
@@ -22,35 +23,29 @@ def check(
 ) -> dict[str, np.ndarray]:
     """Converts inputs to arrays; raises `ValueError` if they do not match the signature."""
     # The signatures include the initialization of a SavedModel, which has no inputs.
-    names = sorted(name for name, specs in signatures.items() if specs)
+    names = sorted(name for name, definition in signatures.items() if definition.inputs)
     arguments.one_of("signature", signature, names)
-    specs = signatures[signature]
+    specs = signatures[signature].inputs
     if inputs.keys() != specs.keys():
         raise ValueError(
             f"`inputs` of the signature {signature!r} must be {', '.join(sorted(specs))}. "
             f"Received: {', '.join(sorted(inputs)) or 'none'}"
         )
-    arrays = {key: _checked(key, value, specs[key]) for key, value in inputs.items()}
-    if len({len(array) for array in arrays.values()}) > 1:
-        numbers = ", ".join(f"{key} {len(array)}" for key, array in arrays.items())
-        raise ValueError(f"All `inputs` must have the same number of images. Received: {numbers}")
-    return arrays
+    return {key: _array(key, value, specs[key]) for key, value in inputs.items()}
 
 
-def _checked(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
-    if spec.dtype == tf.string:
-        expected = "bytes"
-        array = np.asarray(value, object)  # NumPy's bytes dtype strips trailing zeros
-        kinds = {type(item).__name__ for item in array.ravel()} - {"bytes"}
-        received = min(kinds, default="bytes")
-    else:
-        expected = spec.dtype.name
-        array = np.asarray(value)
-        received = array.dtype.name
-    fits = array.ndim and array.size and spec.shape.is_compatible_with(array.shape)
-    if received != expected or not fits:
+def _array(name: str, value: Any, spec: meta_graph_pb2.TensorInfo) -> np.ndarray:
+    dtype, shape = tf.as_dtype(spec.dtype), tf.TensorShape(spec.tensor_shape)
+    is_text = dtype == tf.string
+    expected = "bytes" if is_text else dtype.name
+    # NumPy's bytes dtype strips trailing zeros.
+    array = np.asarray(value, object if is_text else None)
+    found = {type(item).__name__ for item in array.flat} if is_text else {array.dtype.name}
+    fits = array.ndim and array.size and shape.is_compatible_with(array.shape)
+    if found - {expected} or not fits:
         raise ValueError(
-            f"`{name}` must be {expected} of shape {str(spec.shape).replace('None', 'B')}, for "
-            f"at least one image (B >= 1). Received: {name} is {received} of shape {array.shape}"
+            f"`{name}` must be {expected} of shape {str(shape).replace('None', 'B')}, for at least "
+            f"one image (B >= 1). Received: {name} is {', '.join(sorted(found)) or expected} of "
+            f"shape {array.shape}"
         )
     return array

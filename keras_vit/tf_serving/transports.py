@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,14 +16,13 @@ from google.protobuf import json_format
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_vit import arguments
-from keras_vit.escapes import terminal
-from keras_vit.tf_serving.rest import request_json
 from keras_vit.tf_serving.served_inputs import Signatures
 
-# Codes with which TensorFlow Serving fails a whole batch if one of its requests is malformed. REST
+# Temporary errors: codes of gRPC and HTTP, and exceptions of requests.
+_UNAVAILABLE = {"UNAVAILABLE", "503", "ConnectionError"}
+# TensorFlow Serving fails a whole batch with one of these if one of its requests is malformed. REST
 # returns 400 for the first two (ToHTTPStatusCode in TensorFlow Serving's http_server.cc).
-_BATCH_CODES = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL", "400", "500"}
-_UNAVAILABLE_CODES = {"UNAVAILABLE", "503"}
+_BATCH = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL", "400", "500"} | _UNAVAILABLE
 
 
 class ServingError(RuntimeError):
@@ -38,23 +37,13 @@ class ServingError(RuntimeError):
     """
 
 
-class UnavailableError(ServingError):
-    """Raised if the server is unreachable or still starting, or its request queue is full."""
-
-    attempts = 5
-    remark = ""
-
-
-class BatchError(ServingError):
-    """Raised if a request, or another request in the same batch, does not fit the model."""
-
-    attempts = 4
-    remark = "; this request fits the signature, another one in its batch may not"
+class TemporaryError(ServingError):
+    """Raised if the server is unavailable, or a request in the batch does not fit the model."""
 
 
 @dataclasses.dataclass(repr=False)  # headers can contain a password
-class _Connection:
-    """Connection to one model of a server; its methods raise `ServingError`.
+class Transport:
+    """Connection to one model of a server.
 
     Args:
         address: `HOST:PORT` for gRPC; `http://HOST:PORT` or `https://HOST:PORT` for REST.
@@ -69,54 +58,53 @@ class _Connection:
     name: str
     version: int | str | None = None
     tls: bool = False
-    certificate: Path | None = None
-    headers: Mapping[str, str] | None = None
+    certificate: str | Path | None = None
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def fail(self, code: str, message: object, temporary: Set[str]) -> ServingError:
+        """Returns the exception for a code of gRPC or HTTP; `temporary` codes can be retried."""
+        kind = TemporaryError if code in temporary else ServingError
+        return kind(f"{self.address}, model {self.name!r}: {code}: {message}")
 
 
 @dataclasses.dataclass(repr=False)
-class Grpc(_Connection):
+class Grpc(Transport):
     """gRPC connection to the `PredictionService` of TensorFlow Serving."""
 
     def __post_init__(self) -> None:
         try:
             import grpc
-            from tensorflow_serving.apis import prediction_service_pb2_grpc
+            from tensorflow_serving.apis import model_pb2, prediction_service_pb2_grpc
         except ImportError as error:
             raise ImportError(
                 "gRPC needs tensorflow-serving-api, but REST (http://HOST:PORT) does not; "
                 + arguments.install_hint("serving")
             ) from error
-        # No `retryPolicy`: it has one number of attempts for all codes, and after the deadline,
-        # DEADLINE_EXCEEDED hides the server's message.
-        options = [
-            ("grpc.max_send_message_length", -1),
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.initial_reconnect_backoff_ms", 200),
-        ]
-        self._metadata = [(key.lower(), value) for key, value in (self.headers or {}).items()]
-        binary = [key for key, _ in self._metadata if key.endswith("-bin")]
-        if binary:
-            raise ValueError(
-                "`headers` must have no names that end in -bin, which are bytes in gRPC. "
-                f"Received: {binary[0]}"
-            )
+        # No `retryPolicy`: after the deadline, DEADLINE_EXCEEDED hides the server's message.
+        options = [("grpc.max_receive_message_length", -1)]
         if self.tls or self.certificate:
-            trusted = self.certificate.read_bytes() if self.certificate else None
+            trusted = Path(self.certificate).read_bytes() if self.certificate else None
             credentials = grpc.ssl_channel_credentials(trusted)
             self._channel = grpc.secure_channel(self.address, credentials, options)
         else:
             self._channel = grpc.insecure_channel(self.address, options)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+        self._metadata = [(key.lower(), value) for key, value in self.headers.items()]
+        self._model = model_pb2.ModelSpec(name=self.name)
+        if isinstance(self.version, int):
+            self._model.version.value = self.version
+        elif self.version:
+            self._model.version_label = self.version
 
     def signatures(self, timeout: float) -> Signatures:
         """Returns the inputs of each signature."""
         from tensorflow_serving.apis import get_model_metadata_pb2
 
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
-        answer = self._ask("GetModelMetadata", request, timeout)
+        response = self._call(self._stub.GetModelMetadata, request, timeout, _UNAVAILABLE)
         found = get_model_metadata_pb2.SignatureDefMap()
-        answer.metadata["signature_def"].Unpack(found)
-        return _inputs(found.signature_def)
+        response.metadata["signature_def"].Unpack(found)
+        return found.signature_def
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
@@ -124,66 +112,54 @@ class Grpc(_Connection):
         """Returns the outputs of a signature; strings as an array of `str`."""
         from tensorflow_serving.apis import predict_pb2
 
-        request = predict_pb2.PredictRequest()
+        tensors = {key: tf.make_tensor_proto(value) for key, value in inputs.items()}
+        request = predict_pb2.PredictRequest(inputs=tensors)
         request.model_spec.signature_name = signature
-        for key, value in inputs.items():
-            request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
-        answer = self._ask("Predict", request, timeout)
-        return {key: _from_proto(value) for key, value in answer.outputs.items()}
+        response = self._call(self._stub.Predict, request, timeout, _BATCH)
+        return {key: _from_proto(value) for key, value in response.outputs.items()}
 
     def close(self) -> None:
         """Closes the connection."""
         self._channel.close()
 
-    def _ask(self, method: str, request: Any, timeout: float) -> Any:
+    def _call(self, method: Any, request: Any, timeout: float, temporary: Set[str]) -> Any:
         """Sends a request for the model and returns the response."""
         import grpc
 
-        request.model_spec.name = self.name
-        if isinstance(self.version, int):
-            request.model_spec.version.value = self.version
-        elif self.version:
-            request.model_spec.version_label = self.version
+        request.model_spec.MergeFrom(self._model)
         try:
-            return getattr(self._stub, method)(request, timeout=timeout, metadata=self._metadata)
+            return method(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            code = error.code().name
-            message = f"{self.address}, model {self.name!r}: {code}: {terminal(error.details())}"
-            raise _error(message, code, batched=method == "Predict") from error
+            raise self.fail(error.code().name, error.details(), temporary) from error
 
 
 @dataclasses.dataclass(repr=False)
-class Rest(_Connection):
+class Rest(Transport):
     """Connection to the REST API of TensorFlow Serving."""
 
     def __post_init__(self) -> None:
-        part = ""
+        self._url = f"{self.address.rstrip('/')}/v1/models/{quote(self.name, safe='')}"
         if self.version is not None:
             kind = "versions" if isinstance(self.version, int) else "labels"
-            part = f"/{kind}/{quote(str(self.version), safe='')}"
-        self._url = f"{self.address.rstrip('/')}/v1/models/{quote(self.name, safe='')}{part}"
+            self._url += f"/{kind}/{quote(str(self.version), safe='')}"
         self._session = requests.Session()
-        self._session.headers.update(self.headers or {})
-        # None: the default of requests
-        self._trusted = str(self.certificate) if self.certificate else None
+        self._session.headers.update(self.headers)
+        self._session.auth = lambda request: request  # .netrc would replace a header
 
     def signatures(self, timeout: float) -> Signatures:
         """Returns the inputs of each signature."""
-        content = self.ask("GET", "/metadata", "metadata", timeout)
-        graph = json_format.ParseDict(
-            content["signature_def"], meta_graph_pb2.MetaGraphDef(), ignore_unknown_fields=True
-        )
-        return _inputs(graph.signature_def)
+        found = self.request("/metadata", timeout)["metadata"]["signature_def"]
+        graph = meta_graph_pb2.MetaGraphDef()
+        json_format.ParseDict(found, graph, ignore_unknown_fields=True)
+        return graph.signature_def
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
     ) -> dict[str, np.ndarray]:
         """Returns the outputs of a signature; strings as an array of `str`."""
-        request = {
-            "signature_name": signature,
-            "inputs": {key: _as_json(value) for key, value in inputs.items()},
-        }
-        outputs = self.ask("POST", ":predict", "outputs", timeout, request)
+        tensors = {key: _as_json(value) for key, value in inputs.items()}
+        body = {"signature_name": signature, "inputs": tensors}
+        outputs = self.request(":predict", timeout, body)["outputs"]
         if not isinstance(outputs, dict):  # the server returns a single output without its name
             outputs = {"outputs": outputs}
         return {key: np.asarray(value) for key, value in outputs.items()}
@@ -192,44 +168,23 @@ class Rest(_Connection):
         """Closes the connection."""
         self._session.close()
 
-    def ask(self, method: str, path: str, key: str, timeout: float, request: Any = None) -> Any:
-        """Sends an HTTP request and returns one field of the JSON response."""
-        url = self._url + path
+    def request(self, path: str, timeout: float, body: Any = None) -> Any:
+        """Sends an HTTP request, which is a POST if it has a body, and returns the JSON."""
         try:
-            # Without urllib3's `Retry`, which applies the whole timeout to each attempt.
-            status, content = request_json(
-                *(self._session, method, url, timeout), json=request, verify=self._trusted
+            response = self._session.request(
+                "POST" if body else "GET",
+                self._url + path,
+                json=body,
+                timeout=max(timeout, 1e-3),  # 0 is rejected
+                allow_redirects=False,  # headers can contain a password
+                verify=str(self.certificate) if self.certificate else None,
             )
-        except (requests.RequestException, ValueError) as error:
-            lasting = isinstance(error, (requests.Timeout, requests.exceptions.SSLError))
-            refused = isinstance(error, requests.ConnectionError) and not lasting
-            raise (UnavailableError if refused else ServingError)(f"{url}: {error}") from error
-        if status != 200 or not isinstance(content, dict) or key not in content:
-            said = content.get("error", content) if isinstance(content, dict) else content
-            message = f"{url}: {status}: {terminal(str(said)[:500])}"
-            raise _error(message, str(status), batched=method == "POST")
-        return content[key]
-
-
-#: Interface of a connection: `signatures`, `predict` and `close`.
-Transport = Grpc | Rest
-
-
-def _error(message: str, code: str, batched: bool) -> ServingError:
-    """Creates the exception for a code of gRPC or HTTP."""
-    if code in _UNAVAILABLE_CODES:
-        return UnavailableError(message)
-    return BatchError(message) if batched and code in _BATCH_CODES else ServingError(message)
-
-
-def _inputs(signatures: Mapping[str, meta_graph_pb2.SignatureDef]) -> Signatures:
-    return {
-        name: {
-            key: tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype)
-            for key, info in signature.inputs.items()
-        }
-        for name, signature in signatures.items()
-    }
+            if response.status_code == 200:
+                return response.json()
+        except requests.RequestException as error:
+            raise self.fail(type(error).__name__, error, _UNAVAILABLE) from error
+        message = response.headers.get("Location") or response.text[:500] or response.reason
+        raise self.fail(str(response.status_code), message, _BATCH if body else _UNAVAILABLE)
 
 
 def _as_json(value: np.ndarray) -> Any:

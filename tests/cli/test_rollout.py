@@ -27,13 +27,13 @@ def test_rollout_from_canary_to_back(
         until(lambda: server.available() == [1])
         assert call("status").split() == ["1", "AVAILABLE"]
         (models / "vit" / "2").mkdir()
-        assert "loading versions 1, 2 ...\ncanary -> 2, stable -> 1 ...\n" in call("canary")
+        assert "loading versions [1, 2] ...\ncanary -> 2, stable -> 1 ...\n" in call("canary")
         out = call("promote").splitlines()
         assert [line.split() for line in out[-2:]] == [
             ["2", "AVAILABLE", "canary", "stable"],
             ["1", "AVAILABLE"],
         ]
-        assert "unloading version 2 ...\n" in call("back")
+        assert "unloading versions [2] ...\n" in call("back")
         assert server.available() == [1]
     finally:
         server.close()
@@ -60,13 +60,13 @@ def test_rollout_without_versions_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = call_main("rollout", "canary", tmp_path)
-    check_failure(code, capsys.readouterr().err, "`MODELS` must contain exported versions")
+    check_failure(code, capsys.readouterr().err, "`MODELS` must contain vit/1, as written by")
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["canary", "--version", 3], "`--version` must be one of [1, 2]. Received: --version 3"),
+        (["canary", "--version", 3], "`MODELS` must contain vit/3, as written by"),
         (
             ["promote", "--version", 2],
             "`--version` is only for canary. Received: --version with ",

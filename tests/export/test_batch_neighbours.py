@@ -21,7 +21,7 @@ pytestmark = pytest.mark.tensorflow
 grpc = pytest.importorskip("grpc", reason="needs the extra serving")
 pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
 
-# Each malformed request fails one batch, so three of them cannot fail all four attempts of another.
+# Each malformed request fails one batch, so three of them cannot fail all five attempts of another.
 REQUESTS, EACH, THREADS = 800, 250, 32
 MALFORMED = [np.zeros((1, 11, 13, 3), np.uint8), np.zeros((1, 10, 14, 3), np.float32)]
 

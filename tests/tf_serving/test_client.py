@@ -17,7 +17,7 @@ import pytest
 
 from keras_vit.export import Client, ServingError, load_predictor, saved_model
 from keras_vit.tf_serving import client as client_module
-from keras_vit.tf_serving.transports import BatchError, UnavailableError
+from keras_vit.tf_serving.transports import TemporaryError
 from tests.export.conftest import PREPROCESSING, tiny
 from tests.tf_serving.fake_serving import CODES, FakeServing, serving
 
@@ -105,20 +105,20 @@ def test_a_server_that_stays_unavailable_is_an_error(
     with Client(address) as client, pytest.raises(ServingError) as error:
         client.predict(images[:1])
     fake.unavailable = 0
-    assert re.search(r"(UNAVAILABLE|503): starting \(5 attempts\)$", str(error.value))
+    assert re.search(r"(UNAVAILABLE|503): .*starting.* \(attempts: 5\)$", str(error.value))
     assert len(fake.lookups) == 5
 
 
-def test_errors_of_both_kinds_end_after_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_errors_end_after_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    errors = [UnavailableError("starting")] * 4 + [BatchError("shapes differ")] * 9
+    errors = [TemporaryError("starting")] * 4 + [TemporaryError("shapes differ")] * 9
 
-    def send(deadline: float) -> None:
+    def send(deadline: float) -> Any:
         raise errors.pop(0)
 
-    failure = pytest.raises(ServingError, match=r"shapes differ \(5 attempts; ")
+    failure = pytest.raises(ServingError, match=r"^shapes differ \(attempts: 5\)$")
     with Client("http://localhost:1") as client, failure:
-        client._repeat(send, time.monotonic() + 60)
+        client._retry(time.monotonic() + 60, send)
     assert len(errors) == 8
 
 
@@ -161,7 +161,7 @@ def test_what_a_slow_server_said_last_is_told(fake: FakeServing, images: list[by
     fake.unavailable, fake.thinks = 100, 0.9
     with (
         Client(fake.rest_address, timeout=1) as client,
-        pytest.raises(ServingError, match=r"503: starting \(1 attempt\)"),
+        pytest.raises(ServingError, match=r"503: .*starting.* \(attempts: 1\)"),
     ):
         client.predict(images[:1])
     fake.unavailable, fake.thinks = 0, 0
@@ -172,11 +172,6 @@ def test_an_address_where_nobody_answers_is_an_error(images: list[bytes]) -> Non
     for address in ("localhost:1", "http://localhost:1"):
         with Client(address, timeout=5) as client, pytest.raises(ServingError, match="localhost:1"):
             client.predict(images[:1])
-
-
-def test_binary_headers_are_refused() -> None:
-    with pytest.raises(ValueError, match="`headers` must have no names that end in -bin"):
-        Client("localhost:8500", headers={"X-bin": "y"})
 
 
 def test_version_label_and_headers_are_sent(fake: FakeServing, images: list[bytes]) -> None:
@@ -250,8 +245,11 @@ def test_tls_contradicts_http() -> None:
 
 @pytest.mark.parametrize("address", ["localhost:1", "https://localhost:1"])
 def test_a_certificate_has_to_be_there(address: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"`certificate` must be a file .*none\.pem"):
-        Client(address, certificate=tmp_path / "none.pem")
+    with (
+        pytest.raises(OSError, match=r"none\.pem"),
+        Client(address, certificate=tmp_path / "none.pem") as client,
+    ):
+        client.predict([b"image"])
 
 
 def test_a_model_of_someone_else_is_told(
@@ -265,28 +263,20 @@ def test_a_model_of_someone_else_is_told(
         client.predict([b"image"])
 
 
-def test_no_images_are_refused(fake: FakeServing) -> None:
-    with (
-        Client(fake.rest_address) as client,
-        pytest.raises(ValueError, match="`images` must contain at least one"),
-    ):
-        client.predict([])
-
-
 @pytest.mark.parametrize(
     ("images", "received"),
     [
-        ("photo.jpg", "str of str"),
-        (b"image", "bytes of int"),
-        ([b"", None], "list of NoneType"),
+        ([], "bytes of shape (0,)"),
+        ("photo.jpg", "str of shape ()"),
+        (b"image", "bytes of shape ()"),
+        ([b"", None], "NoneType, bytes of shape (2,)"),
     ],
 )
-def test_images_are_bytes(fake: FakeServing, images: Any, received: str) -> None:
-    fake.lookups.clear()
-    message = f"`images` must be a list of encoded images.*is {received}"
-    with Client(fake.rest_address) as client, pytest.raises(ValueError, match=message):
+def test_images_are_bytes(address: str, fake: FakeServing, images: Any, received: str) -> None:
+    message = f"at least one image (B >= 1). Received: image_bytes is {received}"
+    with Client(address) as client, pytest.raises(ValueError, match=re.escape(message)):
         client.predict(images)
-    assert fake.lookups == []
+    assert fake.requests == []
 
 
 @pytest.mark.parametrize(
@@ -342,13 +332,10 @@ def test_errors_of_a_batch_that_stay_are_told(
     fake.errors = ["INTERNAL"] * 9
     with Client(address) as client, pytest.raises(ServingError) as error:
         client.predict(images[:1])
-    assert (len(fake.errors), len(fake.requests)) == (5, 4)
+    assert (len(fake.errors), len(fake.requests)) == (4, 5)
     fake.errors = []
-    assert re.search(
-        r"(INTERNAL|500): shapes differ \(4 attempts; this request fits the signature, another "
-        r"one in its batch may not\)$",
-        str(error.value),
-    )
+    message = rf"^{address}, model 'vit': (INTERNAL|500): .*shapes differ.* \(attempts: 5\)$"
+    assert re.search(message, str(error.value))
 
 
 def test_errors_of_a_batch_are_told_at_the_deadline(

@@ -101,7 +101,7 @@ def test_a_server_that_does_not_answer_for_a_while_is_waited_for(
     release(config, 2)
     ask, failures = found._ask, iter(range(5))
 
-    def slow(*part: str) -> Any:
+    def slow(*part: str | None) -> Any:
         if "specific" in config.read_text() and next(failures, None) is not None:
             raise ServingError("busy")
         return ask(*part)
@@ -182,8 +182,8 @@ def test_a_server_that_does_not_read_its_config_is_told(config: Path, server: Mo
     server.deaf = True
     with pytest.raises(
         RuntimeError,
-        match=r"loading versions 1, 2: not finished after 0\.1 s; the server reports 1 AVAILABLE\. "
-        r"The server must .*models\.config has been restored",
+        match=r"loading versions \[1, 2\]: not finished after 0\.1 s; the server reports 1 "
+        r"AVAILABLE\. The server must .*models\.config has been restored",
     ):
         rolling(config, server, timeout=0.1).canary(2)
     assert config.read_text() == before
@@ -203,29 +203,28 @@ def test_status_names_versions_and_errors(config: Path, server: ModelServer) -> 
 
 def test_steps_that_make_no_sense_are_refused(config: Path, server: ModelServer) -> None:
     found = rolling(config, server)
-    with pytest.raises(
-        ValueError, match=r"`canary` must be a version label in .*Received: labels none"
-    ):
+    with pytest.raises(ValueError, match=r"`canary` must be a label in .*Received: labels none"):
         found.promote()
     with pytest.raises(
         ValueError, match=r"a version older than the stable one.*: stable 1, loaded \[1\]"
     ):
         found.back()
     with pytest.raises(
-        ValueError, match=r"`version` must be newer .*Received: version=1, available \[1\]"
+        ValueError,
+        match=r"`version` must be newer .*Received: version=1, stable none, available \[1\]",
     ):
         found.canary(1)
     release(config, 2)
     found.canary(2)
     found.promote()
     with pytest.raises(
-        ValueError, match=r"newer than the stable version\. Received: version=2; .* is 2"
+        ValueError, match=r"newer than the stable version .*Received: version=2, stable 2, "
     ):
         found.canary(2)
     before = config.read_bytes()
     with pytest.raises(
         ValueError,
-        match=r"`canary` must be newer than `stable`.* version 2, which is already stable",
+        match=r"`canary` must be .* newer than `stable`.*labels {'canary': 2, 'stable': 2}",
     ):
         found.promote()
     assert config.read_bytes() == before
@@ -254,14 +253,16 @@ def test_arguments_are_checked(
 ) -> None:
     with pytest.raises(ValueError, match=r"`server` must be the REST .*server='localhost:8501'"):
         Rollout(config, "localhost:8501")
-    with pytest.raises(ValueError, match=r"`name` must be a model in .*: 'vit'\. .*name='other'"):
+    with pytest.raises(ValueError, match=r"`name` must be one of 'vit'\. .*name='other'"):
         Rollout(config, name="other")
-    with pytest.raises(ValueError, match=r"`config` must be the server's .*which does not exist"):
+    with pytest.raises(
+        ValueError, match=r"`config` must be the server's .*No such file .*none\.config"
+    ):
         Rollout(tmp_path / "none.config")
     (tmp_path / "bad.config").write_text("model_config_list {")
-    with pytest.raises(ValueError, match=r"`config` must be a ModelServerConfig .*bad\.config"):
+    with pytest.raises(ValueError, match=r"`config` must be .* a ModelServerConfig .*bad\.config"):
         Rollout(tmp_path / "bad.config")
-    with pytest.raises(RuntimeError, match=r"http://localhost:1/v1/models/vit: "):
+    with pytest.raises(RuntimeError, match=r"^http://localhost:1, model 'vit': ConnectionError: "):
         Rollout(config, "http://localhost:1").status()
     monkeypatch.setitem(sys.modules, "tensorflow_serving.config", None)
     with pytest.raises(ImportError, match=r'pip install -e "\.\[serving\]"'):

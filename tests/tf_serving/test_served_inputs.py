@@ -6,17 +6,27 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_vit.tf_serving import served_inputs
 
 pytestmark = pytest.mark.tensorflow
 
+
+def signature(**inputs: tf.TensorSpec) -> meta_graph_pb2.SignatureDef:
+    found = meta_graph_pb2.SignatureDef()
+    for name, spec in inputs.items():
+        found.inputs[name].dtype = spec.dtype.as_datatype_enum
+        found.inputs[name].tensor_shape.CopyFrom(spec.shape.as_proto())
+    return found
+
+
 SIGNATURES = {
-    "__saved_model_init_op": {},
-    "embed": {"image_bytes": tf.TensorSpec((None,), tf.string)},
-    "classify_pixels": {"pixels": tf.TensorSpec((None, 10, 14, 3), tf.uint8)},
-    "classify_float": {"images": tf.TensorSpec((None, 10, 14, 3), tf.float32)},
-    "anything": {"values": tf.TensorSpec(None, tf.float32)},
+    "__saved_model_init_op": signature(),
+    "embed": signature(image_bytes=tf.TensorSpec((None,), tf.string)),
+    "classify_pixels": signature(pixels=tf.TensorSpec((None, 10, 14, 3), tf.uint8)),
+    "classify_float": signature(images=tf.TensorSpec((None, 10, 14, 3), tf.float32)),
+    "anything": signature(values=tf.TensorSpec(None, tf.float32)),
 }
 
 
