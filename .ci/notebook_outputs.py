@@ -8,14 +8,18 @@ The notebook 03 is executed with these pretrained weights and photographs, as it
 from __future__ import annotations
 
 import argparse
+import base64
+import io
 import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import PIL.Image
 from nbclient import NotebookClient
 
+_LARGEST = (900, 900)  # pixels of a picture
 ROOT = Path(__file__).parents[1]
 _TEMPORARY = re.compile(re.escape(tempfile.gettempdir()) + r"/\w+")
 
@@ -35,15 +39,28 @@ def execute(path: Path, parameters: str) -> nbformat.NotebookNode:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             cell.execution_count = None
-            cell.outputs = [cleaned(o) for o in cell.outputs if o.get("name") != "stderr"]
+            cell.outputs = [cleaned(output) for output in cell.outputs if is_shown(output)]
     return notebook
 
 
+def is_shown(output: Any) -> bool:
+    """Returns whether an output is more than a log line or an unfinished progress bar."""
+    text = output.get("text", output.get("data", {}).get("text/plain", ""))
+    is_log = text.startswith(("INFO:", "Checking images")) or "UserWarning" in text
+    return bool(text.strip()) and not is_log and output.get("name") != "stderr"
+
+
 def cleaned(output: Any) -> Any:
-    """Returns an output without names of temporary folders and overwritten progress bars."""
+    """Returns an output without overwritten lines and temporary names, with small pictures."""
     if "text" in output:
         lines = [line.rsplit("\r", 1)[-1] for line in output.text.split("\n")]
         output.text = _TEMPORARY.sub("/tmp/work", "\n".join(lines))
+    if encoded := output.get("data", {}).get("image/png"):
+        picture = PIL.Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB")
+        picture.thumbnail(_LARGEST)
+        file = io.BytesIO()
+        picture.quantize(128).save(file, "PNG", optimize=True)
+        output["data"]["image/png"] = base64.b64encode(file.getvalue()).decode()
     if "execution_count" in output:
         output.execution_count = None
     return output

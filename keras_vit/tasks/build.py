@@ -33,12 +33,15 @@ def default_weights(model: str) -> str | None:
 
 
 def build_encoder(
-    config: CommonConfig, dtype: str = "float32", class_names: tuple[str, ...] | None = None
+    config: CommonConfig,
+    dtype: str = "float32",
+    class_names: tuple[str, ...] | None = None,
+    pooling: str | None = None,
 ) -> keras.Model:
     """Builds an encoder without a classifier, in the given dtype policy."""
     checkpoint = checkpoint_of(config)
     has_class_token = checkpoint.inferred.get("class_token", True) if checkpoint else True
-    pooling = "token" if has_class_token else "gap"
+    pooling = pooling or ("token" if has_class_token else "gap")
     model = start(config, checkpoint, include_top=False, pooling=pooling)
     preprocessing = models.preprocessing_of(model)
     preprocessing = dataclasses.replace(preprocessing, class_names=class_names, thresholds=None)

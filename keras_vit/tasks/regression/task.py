@@ -83,7 +83,7 @@ class Regression(Task):
         contact_sheet(images, np.zeros((len(images), 0)), (), path, captions)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
-        encoder = build_encoder(self.config, dtype, class_names=examples.class_names)
+        encoder = build_encoder(self.config, dtype, class_names=examples.class_names, pooling="gap")
         mean, deviation = examples.targets.mean(axis=0), examples.targets.std(axis=0)
         head = keras.layers.Dense(
             len(mean), kernel_initializer="zeros", dtype="float32", name="head"
