@@ -98,9 +98,8 @@ def train(
             published = changes["weights"] = default_weights(model)
         base = training.RunConfig(data="", model=model)
         start = changes.get("weights")
-        chosen = training.recipe(recipe or ("finetune" if start else "from_scratch"))
-        if not recipe:
-            chosen = chosen.replace(**tasks.get(task).recipe_changes)
+        usual = tasks.get(task).recipe if start else "from_scratch"
+        chosen = training.recipe(recipe or usual)
     if optimizer == "sgd" and chosen.optimizer != "sgd":
         chosen = chosen.replace(**named_recipes.SGD)
     if published:

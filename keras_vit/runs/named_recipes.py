@@ -97,6 +97,11 @@ RECIPES = {
         "Training from random weights on small images (the default with --weights none).",
         "keras_vit; chosen on scikit-learn's digits",
     ),
+    "regression": NamedRecipe(
+        FINETUNE.replace(epochs=10, learning_rate=1e-3, crop_area=(1.0, 1.0), resize="pad"),
+        "Fine-tuning for regression (the default of --task regression), without crops.",
+        "keras_vit; chosen on two numbers computed from scikit-learn's digits (docs/data.md)",
+    ),
     "linear_probe": NamedRecipe(
         Recipe(
             epochs=10,
@@ -211,7 +216,14 @@ RECIPES = {
 }
 
 # Recipes that begin with pretrained weights.
-FROM_WEIGHTS = ("finetune", "linear_probe", "paper_finetune", "mae_finetune", "flowers_report")
+FROM_WEIGHTS = (
+    "finetune",
+    "regression",
+    "linear_probe",
+    "paper_finetune",
+    "mae_finetune",
+    "flowers_report",
+)
 
 # Augmentation of "How to train your ViT?" by the names in its checkpoints, aug_*: MixUp alpha,
 # RandAugment (operations, magnitude). Undocumented, but light0 and light1 of the checkpoints must

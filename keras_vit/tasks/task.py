@@ -137,8 +137,8 @@ class Task:
     command: ClassVar[str] = "train"
     # Validation metric that selects best.keras, and whether it is maximized; None for no best.
     monitor: ClassVar[tuple[str, str] | None] = None
-    # Changes to the recipe that `keras-vit train` uses by default.
-    recipe_changes: ClassVar[Mapping[str, Any]] = {}
+    # Default recipe of `keras-vit train` with pretrained weights.
+    recipe: ClassVar[str] = "finetune"
     # Name of the network's output in exported files.
     output: ClassVar[str] = "outputs"
     # Task on model hubs, for the model card.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -57,8 +57,7 @@ class Regression(Task):
 
     name = "regression"
     monitor = ("mae", "min")
-    # Crops change counts and sizes, and so does the center crop in evaluation.
-    recipe_changes: ClassVar[Mapping[str, Any]] = {"crop_area": (1.0, 1.0), "resize": "pad"}
+    recipe = "regression"
     output = "values"
     config: RunConfig
 
