@@ -152,6 +152,7 @@ def check_predictions(output: str, images: list[Path], run: Path) -> None:
         assert [float(p), float(q)] == pytest.approx(row[best], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_export_prints_the_table_and_repeats_the_evaluation(
     run: Path, call: Call, tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ def test_predict_of_a_folder_with_two_models_names_them(
     assert message.endswith(f"with the models {tmp_path}/ants, {tmp_path}/bees\n")
 
 
+@pytest.mark.slow
 def test_export_prints_the_oldest_runtime_of_each_file(
     run: Path, call: Call, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ def test_a_run_stands_for_its_last_model(run: Path) -> None:
 def test_a_weight_file_may_be_loaded_at_another_size_and_without_a_classifier(
     run: Path, tmp_path: Path
 ) -> None:
-    model = keras.saving.load_given_model(run / "last.keras")
+    model = keras.saving.load_model(run / "last.keras")
     model.save_weights(tmp_path / "nano.weights.h5")
     with pytest.warns(UserWarning, match="Position embeddings resized"):
         found = load_given_model(tmp_path / "nano.weights.h5", "ViTNano", (16, 20))

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_vit.data import Augmentation, Examples, audit, evaluation_dataset, training_dataset
 from keras_vit.data.geometry import Geometry, cut_mask
 from keras_vit.data.splits import read_split, split, write_split
-from keras_vit.data.target_kinds import CLASSES, MULTI_LABEL, NO_TARGETS, TargetKind
+from keras_vit.data.target_kinds import CLASSES, MULTI_LABEL, NO_TARGETS, NUMBERS, TargetKind
 from keras_vit.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.tensorflow
@@ -125,3 +125,18 @@ def test_kind_follows_from_the_shape_of_the_targets(masked: Examples) -> None:
     unlabeled = dataclasses.replace(one, targets=one.targets * 0, target_kind=NO_TARGETS)
     digests = {name: str(i) for i, name in enumerate(one.names)}
     assert len(split(unlabeled, digests)[1]) == 2  # though all are of one class
+
+
+def test_numbers_are_finite_and_named(masked: Examples) -> None:
+    values = np.arange(24).reshape(12, 2) / 7
+    numbers = dataclasses.replace(masked, targets=values, target_kind=NUMBERS)
+    assert numbers.targets.dtype == np.float32
+    assert numbers.kind.text(numbers, 1) == "0.285714298|0.428571433"
+    batch = next(iter(evaluation_dataset(numbers, PREPROCESSING, batch_size=3)))[1]
+    np.testing.assert_array_equal(batch, numbers.targets[:3])
+    for wrong in (values[:, :1], np.where(values == 0, np.nan, values)):
+        with pytest.raises(ValueError, match="`targets` must be finite numbers of shape"):
+            dataclasses.replace(numbers, targets=wrong)
+    same = dataclasses.replace(numbers, targets=values * [1, 0])
+    with pytest.raises(ValueError, match="with the same value of "):
+        NUMBERS.check_trainable(same)

@@ -73,9 +73,7 @@ def test_load_model_refuses_what_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a .keras or .h5 file that contains a complete model."):
         load_model_and_run(tmp_path / "weights.npz")
     (tmp_path / "broken.keras").write_text("no model")
-    with pytest.raises(
-        ValueError, match=r"must be a model that keras.saving.load_model_and_run can load"
-    ):
+    with pytest.raises(ValueError, match=r"must be a model that keras.saving.load_model can load"):
         load_model_and_run(tmp_path / "broken.keras")
 
 

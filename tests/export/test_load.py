@@ -44,6 +44,7 @@ def test_predictor_of_a_model_does_not_compile_by_xla_for_each_batch_size(
     np.testing.assert_allclose(alone, together, atol=1e-6)  # measured: 1.5e-7
 
 
+@pytest.mark.slow
 def test_predictor_of_one_sigmoid_output_predicts_two_classes(
     images: list[bytes], labeled: Examples, tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_predictor_of_one_sigmoid_output_predicts_two_classes(
     assert evaluate(model, two).accuracy == 1
 
 
+@pytest.mark.slow
 def test_models_that_scale_pixels_themselves_take_them_unscaled(
     images: list[bytes], tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def functions_of(folder: Path) -> list[tf.compat.v1.NodeDef]:
     return [n for f in content.meta_graphs[0].graph_def.library.function for n in f.node_def]
 
 
+@pytest.mark.slow
 def test_every_signature_agrees_with_that_in_float32(
     written: dict[str, Path], images: list[bytes]
 ) -> None:
@@ -98,6 +99,7 @@ for number in (5, 1, 0):
         np.testing.assert_allclose(one, other, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_weights_of_a_large_model_stay_variables(
     model: keras.Model, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,6 +129,7 @@ def test_other_networks_are_served_in_bfloat16(images: list[bytes], tmp_path: Pa
     np.testing.assert_allclose(answers[1], answers[0], atol=0.1)
 
 
+@pytest.mark.slow
 def test_bundle_says_its_precision_and_how_it_agrees(
     model: keras.Model, labeled: Examples, tmp_path: Path
 ) -> None:

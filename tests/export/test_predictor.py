@@ -130,7 +130,7 @@ def test_a_single_image_is_no_list(single: object, model: keras.Model) -> None:
         load_predictor(model).predict(single)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "onnx", "openvino"])
+@pytest.mark.parametrize("kind", [*KINDS, "onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_threads_get_the_answers_of_one_thread(
     kind: str, model: keras.Model, exported: dict[str, Path], tmp_path: Path
 ) -> None:

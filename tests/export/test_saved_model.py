@@ -189,6 +189,7 @@ def test_write_serves_a_mixed_precision_model_of_any_size_in_float32(
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path: Path) -> None:
     grayscale = dataclasses.replace(
         PREPROCESSING, channels="grayscale", mean=0.5, std=0.5, class_names=None
@@ -254,6 +255,7 @@ def test_write_tells_which_labels_are_present(
     assert load_predictor(exported_yes_or_no).thresholds == (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
+@pytest.mark.slow
 def test_labels_and_thresholds_can_be_changed_without_another_export(
     exported_yes_or_no: Path, images: list[bytes], tmp_path: Path
 ) -> None:

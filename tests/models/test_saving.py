@@ -75,7 +75,9 @@ def test_mixed_precision_keras_file_keeps_weights_and_policy(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 def test_quantized_model_is_saved_again_and_again(dtype: str, mode: str, tmp_path: Path) -> None:
     model = randomise(build(tiny_config(pooling="map", class_token=False), dtype=dtype))
     before = numpy(model(IMAGES))

@@ -51,7 +51,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("shapes_run") / "run"
     train = ("train", *TASK, "--data", shapes, "--model", "ViTMicro4", "--weights", "none")
-    options = ("--epochs", 6, "--batch-size", 4, "--image-size", 32, "--lr", "0.003")
+    options = ("--epochs", 3, "--batch-size", 4, "--image-size", 32, "--lr", "0.003")
     recipe = ("--set", "warmup_steps=0", "--set", "resize=squash")
     assert call_main(*train, *options, *recipe, "--out", out) == 0
     return out

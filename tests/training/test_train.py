@@ -190,6 +190,7 @@ def test_stopped_run_goes_on_as_if_nothing_had_happened(
     assert out.evaluation.read_text() == run.evaluation.read_text()
 
 
+@pytest.mark.slow
 def test_complete_run_is_only_evaluated_again(run: Run, config: RunConfig, train: Train) -> None:
     before = run.last.read_bytes(), run.history.read_bytes(), run.evaluation.read_bytes()
     run.evaluation.unlink()  # as if it had been stopped there

@@ -171,6 +171,7 @@ def test_details_have_results_by_column(found: tuple[Run, MultiLabelReport], col
     assert by_value["camera", "phone"] == evaluate(model, phone, verbose=0)
 
 
+@pytest.mark.slow
 def test_resumed_run_keeps_its_loss_and_ends_alike(
     found: tuple[Run, MultiLabelReport], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,7 +29,7 @@ def write_table(folder: Path, rows: list[tuple[object, ...]], *columns: str) -> 
 @pytest.fixture(scope="module")
 def gray(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images of one gray level, with the level and a multiple of it as targets."""
-    folder, levels = tmp_path_factory.mktemp("gray"), np.random.default_rng(0).integers(0, 256, 80)
+    folder, levels = tmp_path_factory.mktemp("gray"), np.random.default_rng(0).integers(0, 256, 48)
     for number, level in enumerate(levels):
         pixels = np.full((20, 24), level, np.uint8)
         pixels[0, 0] = number  # no two images are the same
@@ -42,7 +42,7 @@ def gray(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(gray: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("regression") / "run"
     train = ("train", *TASK, "--data", gray, "--model", "ViTMicro4", "--weights", "none")
-    options = ("--epochs", 30, "--batch-size", 16, "--image-size", 8, "--lr", "0.003")
+    options = ("--epochs", 12, "--batch-size", 8, "--image-size", 8, "--lr", "0.005")
     recipe = ("--set", "warmup_steps=10", "--set", "color_jitter=0")
     assert call_main(*train, *options, *recipe, "--out", out, "--no-tensorboard") == 0
     return out
@@ -137,3 +137,20 @@ def test_data_without_numbers_and_equal_targets_are_errors(call: Call, tmp_path:
     code, _, message = call(*train, "--data", tmp_path, "--out", tmp_path / "run")
     assert code == 1
     assert "with the same value of ['height'] for all 2 images" in message
+
+
+def test_tables_of_splits_have_the_same_targets(call: Call, tmp_path: Path) -> None:
+    for number, part in enumerate(("train", "valid")):
+        (tmp_path / part).mkdir()
+        for name in "ab":
+            color = (50 * number, 60, "ab".index(name))
+            PIL.Image.new("RGB", (20, 20), color).save(tmp_path / part / f"{name}.png")
+        rows = [("a.png", 1, 2), ("b.png", 3, 4)]
+        write_table(tmp_path / part, rows, "height", "width")
+    code, text, _ = call("data", "check", tmp_path, *TASK)
+    assert code == 0
+    assert "Read: train/labels.csv, valid/labels.csv" in text
+    write_table(tmp_path / "valid", rows, "width", "height")
+    code, _, message = call("data", "check", tmp_path, *TASK)
+    assert code == 1
+    assert "must have the same targets, in the same order" in message
