@@ -1,7 +1,6 @@
 """Parameter and FLOP counts of a model, computed from its configuration without building it.
 
-Letters: D hidden size; M width of the MLP; N patches; T tokens; F values in a patch or filters of
-a convolution; R width of the representation layer.
+Letters: D hidden size; M width of the MLP; T tokens; F filters of a convolution.
 """
 
 from __future__ import annotations
@@ -12,25 +11,30 @@ from typing import NamedTuple
 from keras_vit.models.config import ViTConfig
 
 
-class Convolution(NamedTuple):
-    """Dimensions of one convolution in the ResNet of a hybrid model.
+class Product(NamedTuple):
+    """Dimensions of a matrix product with weights, or of a convolution, for one image.
 
     Args:
-        sides: Height and width of the output.
-        kernel: Side of the kernel.
-        inputs: Channels of the input.
-        filters: Channels of the output.
+        rows: Number of tokens, or of pixels of the output.
+        inputs: Values that each of them is computed from.
+        outputs: Channels of the output.
+        offsets: Parameters per channel besides the weights: 1 for a bias.
     """
 
-    sides: tuple[int, int]
-    kernel: int
+    rows: int
     inputs: int
-    filters: int
+    outputs: int
+    offsets: int = 1
 
     @property
     def multiplications(self) -> int:
-        """Number of multiplications for one image."""
-        return math.prod(self.sides) * self.kernel**2 * self.inputs * self.filters
+        """Number of multiplications."""
+        return self.rows * self.inputs * self.outputs
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return (self.inputs + self.offsets) * self.outputs
 
 
 def count_parameters(config: ViTConfig) -> int:
@@ -47,20 +51,13 @@ def count_parameters(config: ViTConfig) -> int:
         >>> f"{count_parameters(size('B/16')):,}"
         '86,567,656'
     """
-    d, m = config.hidden_size, config.mlp_dim
-    norm = 2 * d
-    mlp = _dense(d, m) + _dense(m, d)
-    attention = _dense(d, 3 * d, bias=config.qkv_bias) + _dense(d, d)
-    scales = 0 if config.layer_scale is None else 2 * d
-    # Convolutions have no bias; each is followed by a group norm.
-    stem = sum(c.kernel**2 * c.inputs * c.filters + 2 * c.filters for c in convolutions(config))
-    _, features = _patches(config)
-    encoder = _dense(features, d, bias=config.patch_bias) + _positions(config)
-    encoder += config.num_prefix_tokens * d + config.pre_norm * norm
-    total = stem + encoder + config.num_layers * (2 * norm + attention + mlp + scales) + norm
-    if config.pooling == "map":
-        total += d + 4 * _dense(d, d) + norm + mlp
-    return total + _dense(d, config.representation_size or 0) + count_head(config)
+    pools = config.pooling == "map"
+    norms = 2 * config.num_layers + 1 + config.pre_norm + pools
+    scales = 0 if config.layer_scale is None else 2 * config.num_layers
+    # Of D values each; a norm has a scale and an offset, attention pooling a query.
+    vectors = config.num_prefix_tokens + 2 * norms + scales + pools
+    weights = sum(product.parameters for product in _products(config))
+    return weights + vectors * config.hidden_size + _positions(config)
 
 
 def count_flops(config: ViTConfig) -> int:
@@ -80,16 +77,9 @@ def count_flops(config: ViTConfig) -> int:
         >>> f"{count_flops(size('B/16')) / 1e9:.1f}"
         '35.1'
     """
-    d, m = config.hidden_size, config.mlp_dim
-    n, features = _patches(config)
-    t = count_tokens(config)
-    total = sum(c.multiplications for c in convolutions(config))
-    total += n * features * d + config.num_layers * _block(config)
-    if config.pooling == "map":
-        total += 2 * t * d * d + 2 * d * d + 2 * t * d + 2 * d * m
-    r = config.representation_size or 0
-    total += d * r + (r or d) * config.classes + d * config.classes * config.distillation_head
-    return 2 * total
+    t, d = count_tokens(config), config.hidden_size
+    attention = 2 * t * d * (t * config.num_layers + (config.pooling == "map"))
+    return 2 * (attention + sum(product.multiplications for product in _products(config)))
 
 
 def count_training_flops(config: ViTConfig, *, remat: bool = False, head_only: bool = False) -> int:
@@ -113,67 +103,75 @@ def count_training_flops(config: ViTConfig, *, remat: bool = False, head_only: b
     """
     forward = count_flops(config)
     if head_only:
-        return forward + 2 * (count_head(config) - config.classes * (1 + config.distillation_head))
-    n, features = _patches(config)
-    stem = convolutions(config)
-    first = stem[0].multiplications if stem else n * features * config.hidden_size
-    return 3 * forward - 2 * first + remat * 2 * config.num_layers * _block(config)
+        return forward + 2 * sum(product.multiplications for product in _head(config))
+    total = 3 * forward - 2 * _products(config)[0].multiplications
+    if remat:
+        total += count_flops(config.replace(num_layers=2 * config.num_layers)) - forward
+    return total
 
 
 def count_head(config: ViTConfig) -> int:
     """Returns the number of parameters of the classifier."""
-    d = config.hidden_size
-    head = _dense(config.representation_size or d, config.classes)
-    return head + config.distillation_head * _dense(d, config.classes)
-
-
-def _block(config: ViTConfig) -> int:
-    """Returns the number of multiplications in one Transformer block for one image."""
-    d, m = config.hidden_size, config.mlp_dim
-    t = count_tokens(config)
-    return t * (4 * d * d + 2 * d * m) + 2 * t * t * d
-
-
-def convolutions(config: ViTConfig) -> list[Convolution]:
-    """Lists the convolutions in the ResNet of a hybrid model."""
-    if config.stem_blocks is None:
-        return []
-    sides, channels = _halved(config.usual_size), config.stem_width
-    found = [Convolution(sides, 7, config.channels, channels)]
-    sides = _halved(sides)  # the pooling
-    for stage, units in enumerate(config.stem_blocks):
-        f = config.stem_width * 2**stage
-        for unit in range(units):
-            found.append(Convolution(sides, 1, channels, f))
-            if unit == 0 and stage > 0:
-                sides = _halved(sides)
-            found += [Convolution(sides, 3, f, f), Convolution(sides, 1, f, 4 * f)]
-            if unit == 0:  # the shortcut has a projection if the shape changes
-                found.append(Convolution(sides, 1, channels, 4 * f))
-            channels = 4 * f
-    return found
+    return sum(product.parameters for product in _head(config))
 
 
 def count_tokens(config: ViTConfig) -> int:
     """Returns the number of tokens per image, including the class token and other prefix tokens."""
-    return _patches(config)[0] + config.num_prefix_tokens
+    return _patches(config).rows + config.num_prefix_tokens
 
 
-def _patches(config: ViTConfig) -> tuple[int, int]:
-    """Returns the number of patches per image and the number of values per patch."""
-    channels = max((c.filters for c in convolutions(config)), default=config.channels)
+def convolutions(config: ViTConfig) -> list[Product]:
+    """Lists the convolutions in the ResNet of a hybrid model, without bias, each with a norm."""
+    if config.stem_blocks is None:
+        return []
+    sides, channels = _halved(config.usual_size), config.stem_width
+    found = [Product(math.prod(sides), 7 * 7 * config.channels, channels, 2)]
+    sides = _halved(sides)  # the pooling
+    for stage, units in enumerate(config.stem_blocks):
+        f = config.stem_width * 2**stage
+        for unit in range(units):
+            found.append(Product(math.prod(sides), channels, f, 2))
+            if unit == 0 and stage > 0:
+                sides = _halved(sides)
+            rows = math.prod(sides)
+            found += [Product(rows, 3 * 3 * f, f, 2), Product(rows, f, 4 * f, 2)]
+            if unit == 0:  # the shortcut has a projection if the shape changes
+                found.append(Product(rows, channels, 4 * f, 2))
+            channels = 4 * f
+    return found
+
+
+def _products(config: ViTConfig) -> list[Product]:
+    """Lists all products with weights and convolutions; the first is that with the pixels."""
+    t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
+    attention = [Product(t, d, 3 * d, config.qkv_bias), Product(t, d, d)]
+    block = [*attention, Product(t, d, m), Product(t, m, d)]
+    found = [*convolutions(config), _patches(config), *config.num_layers * block]
+    if config.pooling == "map":
+        attention = [Product(1, d, d), Product(t, d, 2 * d), Product(1, d, d)]
+        found += [*attention, Product(1, d, m), Product(1, m, d)]
+    if config.representation_size:
+        found.append(Product(1, d, config.representation_size))
+    return found + _head(config)
+
+
+def _head(config: ViTConfig) -> list[Product]:
+    head = Product(1, config.representation_size or config.hidden_size, config.classes)
+    return [head] + config.distillation_head * [Product(1, config.hidden_size, config.classes)]
+
+
+def _patches(config: ViTConfig) -> Product:
+    """Returns the product that embeds the patches of an image."""
+    channels = max((c.outputs for c in convolutions(config)), default=config.channels)
     height, width = (-(-side // config.stem_stride) for side in config.usual_size)
     p, q = config.patch
-    return (height // p) * (width // q), p * q * channels
+    number = (height // p) * (width // q)
+    return Product(number, p * q * channels, config.hidden_size, config.patch_bias)
 
 
 def _halved(sides: tuple[int, int]) -> tuple[int, int]:
     """Returns the height and width of a feature map after a layer of stride 2."""
     return -(-sides[0] // 2), -(-sides[1] // 2)
-
-
-def _dense(inputs: int, outputs: int, bias: bool = True) -> int:
-    return inputs * outputs + bias * outputs
 
 
 def _positions(config: ViTConfig) -> int:

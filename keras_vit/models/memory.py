@@ -1,6 +1,6 @@
 """Memory estimates for training and inference, computed without building the model.
 
-Letters: B batch; T tokens; N patches; D hidden size; M width of the MLP; K heads; L blocks.
+Letters: T tokens; D hidden size; M width of the MLP.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from keras_vit.models.counting import convolutions, count_head, count_parameters
 # Bytes per activation value of each dtype policy; weights and sums are float32 in all of them.
 PRECISIONS = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
 FLOAT32 = 4
-LEARNING = ("all", "head", "nothing")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,26 +68,7 @@ def count_memory(
 ) -> Memory:
     """Estimates the peak memory of a training step or of inference on one batch.
 
-    Number of values per token that each block stores for the backward pass; values in parentheses
-    are in half precision, "compiled" is training with TensorFlow on a CPU
-    (`keras_vit.layers.fused_elementwise`):
-
-    | tensor | needed by | values |
-    |---|---|---|
-    | inputs of the two norms, compiled | norms | 2 D |
-    | centered and normalized inputs, and deviation, not compiled | norms | 4 D + 2 |
-    | outputs of the norms | queries, keys and values; first MLP layer | (2 D) |
-    | queries, keys, values; queries over sqrt(d), keys transposed | attention | (5 D) |
-    | attention weights | attention | (K T) |
-    | concatenated heads | output projection of the attention | (D) |
-    | input of GELU, compiled | GELU | (M) |
-    | three or four factors of GELU, not compiled | GELU: `"exact"`, `"tanh"` | (3 M), (4 M) |
-    | output of GELU | second MLP layer | (M) |
-    | branches before `LayerScale` | gradient of `LayerScale` | (2 D) |
-
-    Dropout adds one byte per value of its input, and attention dropout also a copy of the weights.
-    With `remat` only one of the L blocks at a time stores all this, and the other blocks only
-    their input tokens. Gradients replace activations gradually; both are counted in full.
+    The tensors that are counted are listed in docs/planning.md.
 
     Args:
         config: The configuration; an unknown side counts as that of the position grid.
@@ -117,14 +97,14 @@ def count_memory(
     Reference: section 4 of https://arxiv.org/abs/2205.05198 counts another Transformer's
     activations in this way; rematerialization https://arxiv.org/abs/1604.06174
     """
+    weights = count_parameters(config)
+    trained = {"all": weights, "head": count_head(config), "nothing": 0}
     arguments.positive_int("batch_size", batch_size)
     arguments.one_of("precision", precision, tuple(PRECISIONS))
-    arguments.one_of("learning", learning, LEARNING)
+    arguments.one_of("learning", learning, tuple(trained))
     arguments.count("state", state)
     arguments.positive_int("gradient_sets", gradient_sets)
-    half = PRECISIONS[precision]
-    weights = count_parameters(config)
-    learnt = {"all": weights, "head": count_head(config), "nothing": 0}[learning]
+    half, learnt = PRECISIONS[precision], trained[learning]
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
     scores = config.num_heads * t
     pixels = math.prod(config.usual_size) * config.channels
@@ -133,17 +113,7 @@ def count_memory(
     # queries, keys and values; the softmax; GELU.
     peak = max(7 * d, 4 * d + 2 * scores, d + 2 * m)
     if learning == "all":
-        block = t * _block_bytes(config, t, half, compiled)
-        between = t * FLOAT32 * d  # the input tokens of a block
-        kept = config.num_layers * between + block if remat else config.num_layers * block
-        # The centered float32 output of a convolution of the ResNet, and the normalized input of
-        # the next convolution.
-        stem = sum(math.prod(c.sides) * c.filters for c in convolutions(config))
-        kept += stem * (FLOAT32 + half)
-        # The last norm, and the norm before the first block.
-        kept += t * FLOAT32 * (d if compiled else 2 * d + 1) * (1 + config.pre_norm)
-        if config.dropout_rate:  # of the input tokens of the first block
-            kept += t * d
+        kept = _kept_bytes(config, half, remat, compiled)
         # At the peak of its backward pass: attention weights and logits, with queries, keys and
         # values before and after the transpose; output and input of GELU, without compilation
         # also its factors.
@@ -175,17 +145,25 @@ def require_memory(config: ViTConfig) -> None:
         )
 
 
-def _block_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:
-    """Returns how many bytes per token a block stores for the backward pass."""
-    d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
-    norms = 2 * d if compiled else 4 * d + 2
+def _kept_bytes(config: ViTConfig, half: int, remat: bool, compiled: bool) -> int:
+    """Returns how many bytes of an image's forward pass are stored for the backward pass."""
+    t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
+    scores = config.num_heads * t
+    norm = FLOAT32 * (d if compiled else 2 * d + 1)
     gelu = 1 if compiled else {"exact": 3, "tanh": 4}[config.gelu]
-    values = 8 * d + scores + (gelu + 1) * m
-    if config.layer_scale is not None:
-        values += 2 * d
-    total = FLOAT32 * norms + half * values
+    scales = 0 if config.layer_scale is None else 2 * d
+    block = 2 * norm + half * (8 * d + scores + (gelu + 1) * m + scales)
     if config.dropout_rate:
-        total += 2 * d + m
+        block += 2 * d + m
     if config.attention_dropout_rate:
-        total += scores * (half + 1)
-    return total
+        block += scores * (half + 1)
+    # With `remat`, the input tokens of each block, and one block at a time.
+    blocks = config.num_layers * (FLOAT32 * d if remat else block) + remat * block
+    # The last norm, and the norm before the first block.
+    blocks += norm * (1 + config.pre_norm)
+    if config.dropout_rate:  # of the input tokens of the first block
+        blocks += d
+    # The centered float32 output of a convolution of the ResNet, and the normalized input of the
+    # next convolution.
+    stem = sum(c.rows * c.outputs for c in convolutions(config))
+    return t * blocks + stem * (FLOAT32 + half)
