@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from keras_vit import choices
 from keras_vit.cli import options as opt
 from keras_vit.startup import start_keras
 
@@ -26,7 +25,6 @@ _ROWS = {
     "update": "temporary buffers of the optimizer",
     "passing": "temporary buffers of operations",
     "framework": "framework (measured on a CPU)",
-    "together": "together",
 }
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -48,10 +46,7 @@ def plan(
     classes: Annotated[int, opt.option("Number of classes.", min=1, max=10**9)] = 1000,
     recipe: opt.RecipeOption = "finetune",
     set_: opt.SetOption = None,
-    precision: Annotated[
-        choices.Precision | None,
-        opt.option("Precision; auto is treated as float32.", show_default="auto"),
-    ] = None,
+    precision: opt.PrecisionOption = None,
     optimizer: opt.OptimizerOption = None,
     remat: Annotated[
         bool | None,
@@ -70,9 +65,9 @@ def plan(
 ) -> None:
     """Estimate the device memory of a run and the largest batch size that fits.
 
-    Nothing is built or computed: the numbers follow from the model's sizes. Checked against
-    training steps on a CPU (docs/planning.md); on GPUs and TPUs not run, so leave some room. If
-    the batch does not fit, settings that need less memory are listed.
+    Nothing is built or computed: the numbers follow from the model's sizes; precision auto counts
+    as float32. Checked against training steps on a CPU (docs/planning.md); on GPUs and TPUs not
+    run, so leave some room. If the batch does not fit, settings that need less memory are listed.
 
     keras-vit plan --model ViTL16 --batch 64 --memory 16GiB
 
@@ -109,38 +104,35 @@ def parse_bytes(text: str) -> int:
 
 def _text(model: str, found: Plan) -> str:
     """Formats a plan as text with at most 100 columns."""
-    recipe, (height, width) = found.recipe, found.config.usual_size
+    recipe, (height, width), numbers = found.recipe, found.config.usual_size, found.to_json()
     what = "inference" if found.inference else f"training with {recipe.optimizer}"
     if not found.inference and recipe.remat:
         what += ", gradient checkpointing"
     parts = "" if recipe.accumulation_steps == 1 else f" in {recipe.accumulation_steps} parts"
+    verdict = "fits" if found.fits else "does not fit"
+    memory = {_ROWS[name]: value for name, value in numbers["memory"].items() if value}
     lines = [
         f"{model} at {height} x {width} pixels, {found.config.classes} classes: {what}, "
         f"{found.precision}, batch of {recipe.batch_size}{parts}",
         "",
-        f"{'parameters':<36}{found.parameters:>14,}",
-        f"{'GFLOP to predict an image':<36}{found.image_flops / 1e9:>14,.1f}",
-        f"{'GFLOP in a step':<36}{found.step_flops / 1e9:>14,.1f}",
+        f"{'parameters':<36}{numbers['parameters']:>14,}",
+        f"{'GFLOP to predict an image':<36}{numbers['image_flops'] / 1e9:>14,.1f}",
+        f"{'GFLOP in a step':<36}{numbers['step_flops'] / 1e9:>14,.1f}",
         "",
-    ]
-    memory = {**found.to_json()["memory"], "together": found.total}
-    lines += [f"{_ROWS[name]:<36}{_mib(value):>14} MiB" for name, value in memory.items() if value]
-    verdict = "fits" if found.fits else "does not fit"
-    lines += [
+        *(f"{name:<36}{_mib(value):>14} MiB" for name, value in memory.items()),
+        f"{'together':<36}{_mib(found.total):>14} MiB",
         f"{'the device':<36}{_mib(found.device):>14} MiB: {verdict}",
         f"{'largest batch size':<36}{found.largest_batch:>14,}",
     ]
-    if found.fits:
-        return "\n".join(lines)
-    remedies = list(found.remedies())
+    remedies = {} if found.fits else found.remedies()
     if remedies:
-        width = max(len(name) for name, _ in remedies)
+        width = max(map(len, remedies))
         lines += ["", f"{'Settings to try (--set)':<{width}}{'MiB':>9}  largest batch size"]
-    for name, other in remedies:
+    for name, other in remedies.items():
         mark = "fits" if other.fits else "too much"
         lines.append(f"{name:<{width}}{_mib(other.total):>9}  {other.largest_batch:>21,}  {mark}")
-    if not any(other.fits for _, other in remedies):
-        hint = "" if found.inference or found.recipe.trainable != ("*",) else ", or --frozen"
+    if not any(plan.fits for plan in (found, *remedies.values())):
+        hint = "" if found.inference or recipe.trainable != ("*",) else ", or --frozen"
         why = "None of these saves enough" if remedies else "No setting saves enough memory"
         lines.append(f"{why}: use a smaller model, image size or batch size{hint}.")
     return "\n".join(lines)

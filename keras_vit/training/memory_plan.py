@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+import itertools
+import operator
 from typing import Any
 
 from keras_vit import arguments, zoo
@@ -55,14 +56,12 @@ class Plan:
 
     def __post_init__(self) -> None:
         arguments.positive_int("device", self.device)
-        if self.inference:
-            return
-        if self.recipe.trainable not in _LEARNING:
+        if not self.inference and self.recipe.trainable not in _LEARNING:
             raise ValueError(
                 "`trainable` must be ('*',) or ('head/*',) for a plan: partly frozen models are "
                 f"not estimated. Received: trainable={self.recipe.trainable}"
             )
-        if self.recipe.distillation != "none":
+        if not self.inference and self.recipe.distillation != "none":
             raise ValueError(
                 "`distillation` must be 'none' for a plan; add the memory of the teacher's "
                 f"inference. Received: distillation={self.recipe.distillation!r}"
@@ -78,28 +77,25 @@ class Plan:
         return "float32" if self.recipe.precision == "auto" else self.recipe.precision
 
     @property
-    def parameters(self) -> int:
-        """Number of parameters of the model."""
-        return count_parameters(self.config)
-
-    @property
-    def image_flops(self) -> int:
-        """Number of floating-point operations in the forward pass of one image."""
-        return count_flops(self.config)
-
-    @property
-    def step_flops(self) -> int:
-        """Number of floating-point operations in one step, for the whole batch."""
-        if self.inference:
-            return self.recipe.batch_size * self.image_flops
-        head_only = self._learning == "head"
-        image = count_training_flops(self.config, remat=self.recipe.remat, head_only=head_only)
-        return self.recipe.batch_size * image
+    def learning(self) -> str:
+        """Trained weights, as for `count_memory`: `"all"`, `"head"` or `"nothing"`."""
+        return "nothing" if self.inference else _LEARNING[self.recipe.trainable]
 
     @functools.cached_property
     def memory(self) -> Memory:
         """Memory in bytes, broken down by purpose: weights, gradients and so on."""
-        return self._memory(-(-self.recipe.batch_size // self.recipe.accumulation_steps))
+        return count_memory(
+            self.config,
+            self.recipe.batch_size // self.recipe.accumulation_steps,
+            precision=self.precision,
+            learning=self.learning,
+            state=state_per_weight(self.recipe),
+            average=self.recipe.ema_momentum > 0,
+            # The sum and the current micro-batch.
+            gradient_sets=1 + (self.recipe.accumulation_steps > 1),
+            remat=self.recipe.remat,
+            compiled=self.compiled,
+        )
 
     @property
     def total(self) -> int:
@@ -114,10 +110,12 @@ class Plan:
     @property
     def largest_batch(self) -> int:
         """Largest batch size that fits without gradient accumulation; 0 if no batch size fits."""
-        fixed, image = self._memory(1), self._memory(2).total - self._memory(1).total
-        return max(0, (self.device - FRAMEWORK - fixed.total) // image + 1)
+        memory, recipe = self.memory, self.recipe
+        batch = memory.images + memory.activations + memory.passing  # the rest is fixed
+        image = batch * recipe.accumulation_steps // recipe.batch_size
+        return max(0, (self.device - self.total + batch) // image)
 
-    def remedies(self) -> Iterable[tuple[str, Plan]]:
+    def remedies(self) -> dict[str, Plan]:
         """Returns memory-saving changes in `--set` syntax: single changes, then combinations.
 
         The batch size is unchanged; gradient accumulation comes last, with the fewest steps that
@@ -126,28 +124,29 @@ class Plan:
         third more operations, and SGD requires another learning rate.
         """
         settings: dict[str, Any] = {"precision": "mixed_bfloat16", "remat": True}
-        if self._learning == "all":
+        if self.learning == "all":
             settings["optimizer"] = "sgd"
         single = [{name: value} for name, value in settings.items()]
-        changes = [change for change in single if self.replace(**change).total < self.total]
-        together: dict[str, Any] = {}
-        for change in tuple(changes):
-            more = {**together, **change}
-            if self.replace(**more).total < self.replace(**together).total:
-                together = more
-                changes.append(together)
-        if not self.inference:
-            for begun in ({}, together):
-                if steps := self.replace(**begun)._missing_steps():
-                    changes.append({**begun, "accumulation_steps": steps})
-        return {_words(change): self.replace(**change) for change in changes}.items()
+        saving = [change for change in single if self.replace(**change).total < self.total]
+        changes = [*saving, *itertools.accumulate(saving, operator.or_)]
+        batch, present = self.recipe.batch_size, self.recipe.accumulation_steps
+        for begun in ({}, *changes[-1:]):
+            steps = (n for n in range(present, batch + 1) if batch % n == 0)
+            fitting = (n for n in steps if self.replace(**begun, accumulation_steps=n).fits)
+            if not self.inference and (fewest := next(fitting, present)) > present:
+                changes.append({**begun, "accumulation_steps": fewest})
+        return {_words(change): self.replace(**change) for change in changes}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as a dictionary that can be stored as JSON, with memory in bytes."""
+        image = step = count_flops(self.config)
+        if not self.inference:
+            head_only = self.learning == "head"
+            step = count_training_flops(self.config, remat=self.recipe.remat, head_only=head_only)
         return {
-            "parameters": self.parameters,
-            "image_flops": self.image_flops,
-            "step_flops": self.step_flops,
+            "parameters": count_parameters(self.config),
+            "image_flops": image,
+            "step_flops": self.recipe.batch_size * step,
             "batch_size": self.recipe.batch_size,
             "accumulation_steps": self.recipe.accumulation_steps,
             "precision": self.precision,
@@ -157,32 +156,6 @@ class Plan:
             "fits": self.fits,
             "largest_batch": self.largest_batch,
         }
-
-    @property
-    def _learning(self) -> str:
-        return "nothing" if self.inference else _LEARNING[self.recipe.trainable]
-
-    def _memory(self, images: int) -> Memory:
-        recipe = self.recipe
-        return count_memory(
-            self.config,
-            images,
-            precision=self.precision,
-            learning=self._learning,
-            state=state_per_weight(recipe),
-            average=recipe.ema_momentum > 0,
-            # The sum and the current micro-batch.
-            gradient_sets=1 + (recipe.accumulation_steps > 1),
-            remat=recipe.remat,
-            compiled=self.compiled,
-        )
-
-    def _missing_steps(self) -> int | None:
-        """Returns the fewest accumulation steps that fit; None if none do, or the present steps."""
-        batch, present = self.recipe.batch_size, self.recipe.accumulation_steps
-        steps = (n for n in range(present, batch + 1) if batch % n == 0)
-        fewest = next((n for n in steps if self.replace(accumulation_steps=n).fits), present)
-        return None if fewest == present else fewest
 
 
 def plan(
