@@ -117,5 +117,5 @@ notebooks: install ## execute every notebook
 	$(PYTEST) -q -m "" tests/test_notebooks.py
 
 clean: ## remove what building and testing left (keeps .venv, .venv-bench and runs)
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .cache
 	find . -name __pycache__ -not -path './.venv*/*' -prune -exec rm -rf {} +

@@ -61,8 +61,6 @@ def cleaned(output: Any) -> Any:
         file = io.BytesIO()
         picture.quantize(128).save(file, "PNG", optimize=True)
         output["data"]["image/png"] = base64.b64encode(file.getvalue()).decode()
-    if "execution_count" in output:
-        output.execution_count = None
     return output
 
 
@@ -71,11 +69,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
-    parser.add_argument("--only", default="*.ipynb")
     given = parser.parse_args()
     values = {"WEIGHTS": str(given.weights.resolve()), "PHOTOS": str(given.photos.resolve())}
     parameters = "\n".join(f"{name} = {value!r}" for name, value in values.items())
-    for path in sorted((ROOT / "notebooks").glob(given.only)):
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         notebook = execute(path, f"{parameters}\nNUMBER = 6")
         nbformat.write(notebook, path)
         print(f"{path.name}: {path.stat().st_size / 2**20:.1f} MiB")

@@ -65,9 +65,7 @@ BadImageOption = Annotated[
     choices.OnBadImage,
     of_images("Images that cannot be decoded: list them and stop (fail), or skip them."),
 ]
-TaskOption = Annotated[
-    str, of_images("Task, which defines the targets of the images.", show_default=True)
-]
+TaskOption = Annotated[str, of_images("Task, which defines the targets of the images.")]
 RecipeOption = Annotated[str, of_recipe("Recipe; see `keras-vit recipes`.")]
 SetOption = Annotated[
     list[str] | None,

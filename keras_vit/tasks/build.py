@@ -52,10 +52,7 @@ def build_patch_encoder(
     config: CommonConfig, class_names: tuple[str, ...], dtype: str
 ) -> tuple[keras.Model, Any]:
     """Builds an encoder for outputs in the image; also returns its patch tokens (B, h, w, D)."""
-    model = start(config, checkpoint_of(config), include_top=False, pooling="none")
-    preprocessing = models.preprocessing_of(model)
-    preprocessing = dataclasses.replace(preprocessing, class_names=class_names, thresholds=None)
-    encoder = in_training(model, preprocessing, config, dtype)
+    encoder = build_encoder(config, dtype, class_names, pooling="none")
     rows, columns = models.config_of(encoder).grid
     prefix = encoder.output.shape[1] - rows * columns
     tokens = keras.layers.Cropping1D((prefix, 0), dtype=dtype)(encoder.output)

@@ -6,6 +6,7 @@ Letters: N images; D targets.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ class RegressionReport:
     values: np.ndarray
     names: Sequence[str]
 
-    @property
+    @functools.cached_property
     def errors(self) -> list[TargetErrors]:
         """Errors of each target."""
         columns = zip(self.names, self.targets.T, self.values.T, strict=True)
