@@ -212,14 +212,18 @@ def padded(stored: Stored, preprocessing: Preprocessing) -> Stored:
     pixels, _, ratio, orientation, _ = stored
     size = exif.swapped(tf.constant(preprocessing.size), orientation)
     sides = tf.shape(pixels)[:2]
-    # (H, W) enlarged to (W h / w, H w / h) where these are larger
-    canvas = tf.maximum(sides, -(-tf.reverse(sides, [0]) * size // tf.reverse(size, [0])))
+    canvas = padded_sides(sides, size)
     before = (canvas - sides) // 2
     borders = tf.pad(tf.stack([before, canvas - sides - before], axis=1), [[0, 1], [0, 0]])
     pixels = tf.pad(pixels, borders, constant_values=tf.cast(_GRAY, pixels.dtype))
     above, rest = (exif.swapped(each, orientation) for each in (before, canvas - sides))
     border = exif.mirrored(above, rest, orientation) * ratio
     return Stored(pixels, canvas * ratio, ratio, orientation, border)
+
+
+def padded_sides(sides: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Enlarges `sides` (H, W) to (W h / w, H w / h), the aspect ratio of `size`, where larger."""
+    return tf.maximum(sides, -(-tf.reverse(sides, [0]) * size // tf.reverse(size, [0])))
 
 
 def _resized_rows(

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.constants import CROP_RATIO
-from keras_vit.data.decode_and_resize import scaled_size
+from keras_vit.data.decode_and_resize import padded_sides, scaled_size
 from keras_vit.preprocessing import Preprocessing
 
 _CANVAS = 2**12  # sides of a square, in which crops of squashed images are drawn
@@ -72,7 +72,7 @@ def centered_geometry(sides: tf.Tensor, preprocessing: Preprocessing) -> Geometr
     """Returns the part of an image with `sides` (H, W) that evaluation and serving see."""
     size, sides = tf.constant(preprocessing.size), tf.cast(sides, tf.int32)
     if preprocessing.resize == "pad":
-        canvas = tf.maximum(sides, -(-tf.reverse(sides, [0]) * size // tf.reverse(size, [0])))
+        canvas = padded_sides(sides, size)
         return Geometry(-((canvas - sides) // 2), canvas, tf.constant(False))
     scaled, offset = scaled_size(sides, preprocessing)
     factor = tf.cast(sides, tf.float32) / tf.cast(scaled, tf.float32)
