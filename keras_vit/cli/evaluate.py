@@ -76,7 +76,6 @@ def evaluate(
     from keras_vit import files, output_folder, training
     from keras_vit.models import preprocessing_of
     from keras_vit.tasks.evaluate import evaluate as evaluate_model
-    from keras_vit.tasks.evaluate import task_of
     from keras_vit.tasks.registry import of
     from keras_vit.tasks.run_data import evaluation_images
 
@@ -103,7 +102,7 @@ def evaluate(
         say(scores.text())
         content = {**scores.to_json(), "images": selection, "inventory": inventory}
         files.write_json(out / "evaluation.json", content)
-        pictures = task_of(network, examples).draw(scores, out)
+        pictures = of(preprocessing_of(network), examples).draw(scores, out)
         names = [f"{out}/evaluation.json", *(f"{out}/{path.name}" for path in pictures.values())]
         print(f"\nWritten: {' and '.join(names)}")
         if report is not None:

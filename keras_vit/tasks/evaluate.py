@@ -8,8 +8,8 @@ import keras
 
 from keras_vit.data import Examples
 from keras_vit.models import preprocessing_of
-from keras_vit.tasks.registry import get
-from keras_vit.tasks.task import Details, Task
+from keras_vit.tasks.registry import of
+from keras_vit.tasks.task import Details
 
 
 def evaluate(
@@ -43,7 +43,7 @@ def evaluate(
         >>> evaluate(model, load("digits").subset(range(7)), verbose=0).num_examples
         7
     """
-    task = task_of(model, examples)
+    task = of(preprocessing_of(model), examples)
     return task.evaluate(model, examples, batch_size=batch_size, verbose=verbose).result
 
 
@@ -73,12 +73,6 @@ def evaluate_in_detail(
         >>> found.scores.num_examples, len(found.mistakes)
         (50, 12)
     """
-    task = task_of(model, examples)
+    task = of(preprocessing_of(model), examples)
     evaluation = task.evaluate(model, examples, batch_size=batch_size, verbose=verbose)
     return task.details(model, examples, evaluation)
-
-
-def task_of(model: keras.Model, examples: Examples) -> Task:
-    """Returns the task with which a model is evaluated on the given examples."""
-    implied = "multi_label" if examples.multi_label else "classification"
-    return get(preprocessing_of(model).task or implied)(None)

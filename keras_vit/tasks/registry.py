@@ -9,6 +9,7 @@ import keras
 
 from keras_vit import arguments
 from keras_vit.choices import PRETRAINING_TASKS, TASK_GROUP, TASKS
+from keras_vit.data import Examples
 from keras_vit.models import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.task import Task
@@ -41,10 +42,10 @@ def get(name: str) -> type[Task]:
     return getattr(importlib.import_module(module), kind)
 
 
-def of(preprocessing: Preprocessing) -> Task:
-    """Returns the task of a model, given the preprocessing stored in the model."""
-    implied = "multi_label" if preprocessing.thresholds else "classification"
-    return get(preprocessing.task or implied)(None)
+def of(preprocessing: Preprocessing, examples: Examples | None = None) -> Task:
+    """Returns the task of a model, given its stored preprocessing and the images to evaluate."""
+    several = preprocessing.thresholds if examples is None else examples.multi_label
+    return get(preprocessing.task or ("multi_label" if several else "classification"))(None)
 
 
 def check_command(command: str, preprocessing: Preprocessing) -> Task:

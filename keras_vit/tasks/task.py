@@ -173,9 +173,10 @@ class Task:
         """Draws a training batch: `images` (B, h, w, C), pixels in [0, 255]."""
         contact_sheet(images, np.zeros((len(images), 0)), (), path)
 
-    def adapted(self, examples: data.Examples) -> Task:
-        """Returns this task, or a different task if the targets of the dataset require it."""
-        return self
+    @classmethod
+    def settled(cls, config: Any, examples: data.Examples) -> Task:
+        """Returns the task of a run, with the task and configuration that the targets require."""
+        return cls(config)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         """Builds the network to train.
@@ -221,9 +222,6 @@ class Task:
         """Draws the trained network's outputs into the run folder; returns the files by name."""
         return {}
 
-    def finish_models(self, run: RunFolder, validation: data.Examples) -> None:
-        """Completes the saved models after training, for example by setting thresholds."""
-
     def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         """Returns a model's float32 network for evaluation and export, and its preprocessing."""
         return cloning.with_dtype(model, "float32"), preprocessing_of(model)
@@ -259,6 +257,12 @@ class Task:
         """
         predictions = self.predict(model, examples, batch_size=batch_size, verbose=verbose)
         return Evaluation(self.score(predictions), predictions)
+
+    def evaluate_run(
+        self, run: RunFolder, validation: data.Examples, *, verbose: int = 0
+    ) -> Evaluation:
+        """Evaluates the last model of a trained run; may first complete its saved models."""
+        return self.evaluate(run.model(), validation, verbose=verbose)
 
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation

@@ -30,6 +30,7 @@ from keras_vit.training.ema import EvaluateAverages, assign, averages
 from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.precision import precision_of, report_unused_accelerator
 from keras_vit.training.progress import EpochClock, ProgressBar, TensorBoard, log_pictures
+from keras_vit.training.run_state import RunState
 from keras_vit.training.save_schedule import SaveSchedule
 from keras_vit.training.signals import SignalHandler
 from keras_vit.training.training_model import TrainingModel
@@ -88,22 +89,12 @@ def fit_run(
         ...
         359
     """
-    run, earlier = RunFolder(out), False
-    kind = tasks.get(config.task)
+    run = RunFolder(out)
     if resume:
-        config = run.read_config(type(config), kind.command)
-        kind = tasks.get(config.task)
-        earlier = "resize" not in run.as_written().get("recipe", {})
-        if earlier:
-            print(
-                "Note: an earlier version began this run: images much wider or higher than the "
-                "model's input are now cropped in training, not squashed."
-            )
-        # The precision that "auto" resolved to at the start of the run.
-        recipe = config.recipe.replace(precision=run.resolved()["precision"])
-        config = dataclasses.replace(config, recipe=recipe)
+        config = _resumed_config(run, config)
     else:
         output_folder.require_new_run(run.path)
+    kind = tasks.get(config.task)
     kind.check_model(config.model)
     keras.utils.set_random_seed(config.recipe.seed)
     where = devices(config.strategy, getattr(config, "model_parallel", 1))
@@ -112,9 +103,8 @@ def fit_run(
     with run.writing(kind.command, resume=resume, writes=where.is_chief):
         logs = [TensorBoard(str(run.tensorboard), profile)] if tensorboard else []
         watching = [EpochClock(run.times), *logs, *callbacks] if where.is_chief else []
-        task = kind(config)
-        examples = task.load(config.data)
-        task = task.adapted(examples)
+        examples = kind.load(config.data)
+        task = kind.settled(config, examples)
         config, precision = task.config, precision_of(task.config)
         with where.active():
             # Before the audit of the images, which takes a while, to detect a wrong size or weight
@@ -141,13 +131,13 @@ def fit_run(
             with where.scope():
                 objective = task.objective(network, training)
                 training_model = build_training_model(objective, config, steps)
-                if earlier:
+                if resume and _of_an_earlier_version(run):
                     optimizer: Any = training_model.optimizer
                     getattr(optimizer, "inner_optimizer", optimizer).warms_up_average = False
             with SignalHandler() as interruption:
-                save = SaveSchedule(run, training_model, task, where, steps, interruption)
+                state = RunState(run, training_model, task, where, steps)
                 if resume:
-                    save.restore()
+                    state.restore()
                 elif where.is_chief:
                     task.start_run(run, examples, validation)
                     resolved = {
@@ -160,14 +150,15 @@ def fit_run(
                         "preprocessing": models.preprocessing_of(network).get_config(),
                     }
                     run.write_config(config, resolved)  # last: marks the folder as a run
-                if save.progress.epoch < config.recipe.epochs:
+                if state.progress.epoch < config.recipe.epochs:
                     print(
                         f"{task.title(examples, len(training))}, {len(validation)} held out, in "
                         f"{precision} on {where.name}; epochs: {config.recipe.epochs}, steps per "
                         f"epoch: {steps}."
                     )
                     task.advise(steps * config.recipe.epochs)
-                fit_remaining(save, (training, validation), watching)
+                saving = SaveSchedule(state, interruption)
+                fit_remaining(state, (training, validation), [saving, *watching])
             if not where.is_chief:
                 return None
             average = averages(training_model.optimizer)  # the weights in last.keras
@@ -177,7 +168,23 @@ def fit_run(
                 assign(objective.trainable_variables, average)
             pictures = task.draw_training(run, objective, validation)
         result = _finish(task, run, validation, pictures, current)
-        return save.progress.history[-1] if result is None else result
+        return state.progress.history[-1] if result is None else result
+
+
+def _resumed_config(run: RunFolder, config: RunConfig | PretrainConfig) -> Any:
+    """Reads the configuration of a run to resume, with the precision that it was started in."""
+    config = run.read_config(type(config), tasks.get(config.task).command)
+    if _of_an_earlier_version(run):
+        print(
+            "Note: an earlier version began this run: images much wider or higher than the "
+            "model's input are now cropped in training, not squashed."
+        )
+    recipe = config.recipe.replace(precision=run.resolved()["precision"])
+    return dataclasses.replace(config, recipe=recipe)
+
+
+def _of_an_earlier_version(run: RunFolder) -> bool:
+    return "resize" not in run.as_written().get("recipe", {})
 
 
 def _with_full_batch(config: Config, images: int, where: Devices) -> Config:
@@ -240,17 +247,17 @@ def build_training_model(objective: Objective, config: CommonConfig, steps: int)
 
 
 def fit_remaining(
-    save: SaveSchedule,
+    state: RunState,
     parts: tuple[data.Examples, data.Examples],
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> None:
     """Trains the remaining steps of an interrupted epoch, and then all remaining epochs."""
     training, validation = parts
-    training_model, where = save.training_model, save.where
-    recipe, on_bad_image = save.task.config.recipe, save.task.config.on_bad_image
+    training_model, where = state.training_model, state.where
+    recipe, on_bad_image = state.task.config.recipe, state.task.config.on_bad_image
     preprocessing = models.preprocessing_of(training_model.network)
     several = where.replicas > 1
-    begun = save.progress
+    begun = state.progress
     if (begun.epoch or begun.step) and begun.epoch < recipe.epochs and where.is_chief:
         print(f"Resuming after epoch {begun.epoch} and {begun.step} steps of the next epoch.")
     if recipe.augmentation.layers and where.is_chief:
@@ -265,8 +272,8 @@ def fit_remaining(
             lambda shard: make(part, preprocessing, *args, batch_size=size, shard=shard, **options)
         )
 
-    while save.progress.epoch < recipe.epochs and not save.stopped_early:
-        progress = save.progress
+    while state.progress.epoch < recipe.epochs and not state.stopped_early:
+        progress = state.progress
         until = progress.epoch + 1 if progress.step else recipe.epochs
         dataset = batches(
             data.training_dataset,
@@ -285,9 +292,9 @@ def fit_remaining(
                     dataset,
                     epochs=until,
                     initial_epoch=progress.epoch,
-                    steps_per_epoch=save.steps - progress.step,
+                    steps_per_epoch=state.steps - progress.step,
                     validation_data=batches(data.evaluation_dataset, validation, pad=several),
-                    callbacks=[EvaluateAverages(), save, *callbacks, *bars],
+                    callbacks=[EvaluateAverages(), *callbacks, *bars],
                     shuffle=False,  # the dataset has its own order
                     verbose=0,
                 )
@@ -295,14 +302,14 @@ def fit_remaining(
             alone = where.workers == 1  # other workers wait for this worker's batches
             left = [data.readable_images(p, on_bad_image if alone else "fail") for p in parts]
             steps = data.steps_per_epoch(left[0], recipe.batch_size)
-            if [len(p) for p in left] == [len(p) for p in parts] or steps < save.steps:
+            if [len(p) for p in left] == [len(p) for p in parts] or steps < state.steps:
                 raise
             parts = training, validation = left[0], left[1]
         if training_model.stop_training:
             break
-    if save.stopped_early and where.is_chief:
+    if state.stopped_early and where.is_chief:
         print(
-            f"Stopped early, after epoch {save.progress.epoch}: the validation result has not "
+            f"Stopped early, after epoch {state.progress.epoch}: the validation result has not "
             f"improved for {recipe.early_stopping} epochs."
         )
 
@@ -318,13 +325,11 @@ def _finish(
 
     If these are averages, `current` contains the weights without averaging.
     """
-    task.finish_models(run, validation)
-    model = run.model(compile=True)
     result = None
     names = ["last.keras"]
     if task.monitor:
         shown = int(sys.stdout.isatty())  # no progress bars in log files
-        evaluation = task.evaluate(model, validation, verbose=shown)
+        evaluation = task.evaluate_run(run, validation, verbose=shown)
         result = evaluation.result
         inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
         content = {**result.to_json(), "inventory": inventory}

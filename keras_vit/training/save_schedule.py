@@ -1,235 +1,46 @@
-"""Callback that saves models, training state and history during a run."""
+"""Callback that saves the state of a run."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-import shutil
-import time
 from typing import Any
 
 import keras
-import numpy as np
 
-from keras_vit import arguments, files
-from keras_vit.runs import history
-from keras_vit.runs.run_folder import RunFolder
-from keras_vit.runs.state_files import Progress, StateFiles
-from keras_vit.tasks.task import Task
-from keras_vit.training.distribution import Devices
-from keras_vit.training.ema import assign, averages
+from keras_vit.training.run_state import RunState
 from keras_vit.training.signals import SignalHandler
-from keras_vit.training.training_model import TrainingModel
 
 
 class SaveSchedule(keras.callbacks.Callback):
-    """Saves the models, the training state and the history of a run.
+    """Saves the state of a run after every epoch, within an epoch when it is due, and on a signal.
 
-    After every epoch, saves the last and the best model for inference (float32, no dropout, with
-    the final activation), then the complete state, and then the history, which the state also
-    contains. A loss, norm or weight that is not finite ends the run without saving. The task's
-    `monitor`, and for ties the validation loss, determines the best model. States are also saved
-    within an epoch. Writes are atomic, and a resumed run ends with weights bit-identical to those
-    of an uninterrupted run.
+    A loss, norm or weight that is not finite ends the run without saving.
     """
 
-    def __init__(
-        self,
-        run: RunFolder,
-        training_model: TrainingModel,
-        task: Task,
-        where: Devices,
-        steps: int,
-        interruption: SignalHandler,
-    ) -> None:
+    def __init__(self, state: RunState, interruption: SignalHandler) -> None:
         super().__init__()
-        self.run = run
-        self.training_model = training_model
-        self.task = task
-        self.steps = steps
+        self.state = state
         self.interruption = interruption
-        self.where = where
-        self.checkpoints = StateFiles(run.checkpoints, task.config.keep)
-        self.progress = Progress(steps=steps)
-        self._copy: keras.Model | None = None
-        self._metrics: list[np.ndarray] | None = None
-        self._saved_at = time.monotonic()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        # `fit` has just reset the metrics; restored within an epoch.
-        if self._metrics is not None:
-            assign(self.training_model.metrics_variables, self._metrics)
-            self._metrics = None
+        self.state.restore_metrics()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        step = self.progress.step + 1  # `batch` counts from the start of this call of `fit`
-        self._require_numbers(step, logs or {})
-        self.progress = dataclasses.replace(self.progress, step=step)
-        stop = self.interruption.received is not None
+        state = self.state
+        step = state.progress.step + 1  # `batch` counts from the start of this call of `fit`
+        state.require_finite(step, logs or {})
+        state.progress = dataclasses.replace(state.progress, step=step)
         # At the end of an epoch, the state is saved after the validation.
-        if step == self.steps:
+        if step == state.steps:
             return
-        if self._due(step) or (stop and self.where.workers == 1):
-            self.save_state()
+        stop = self.interruption.received is not None
+        if state.due(step) or (stop and state.where.workers == 1):
+            state.save()
         if stop:
-            self.interruption.stop(self._how_to_go_on())
+            self.interruption.stop(state.how_to_resume())
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        row = {"epoch": epoch, **{name: float(value) for name, value in (logs or {}).items()}}
-        rows = (*self.progress.history, row)
-        self.progress = Progress(epoch=epoch + 1, steps=self.steps, history=rows)
-        state = self._state()
-        self.save_models(best=self.task.monitor is not None and self._since_best == 0)
-        self._write(state)
-        self.write_history()
-        self.interruption.stop(self._how_to_go_on())
-        if self.stopped_early:
+        self.state.end_epoch({name: float(value) for name, value in (logs or {}).items()})
+        self.interruption.stop(self.state.how_to_resume())
+        if self.state.stopped_early:
             self.model.stop_training = True
-
-    @property
-    def stopped_early(self) -> bool:
-        """True if the validation result has not improved for `early_stopping` epochs."""
-        return 0 < self.task.config.recipe.early_stopping <= self._since_best
-
-    @property
-    def _since_best(self) -> int:
-        """Number of complete epochs after the best epoch."""
-        results = [self._result(row) for row in reversed(self.progress.history)]
-        return max(range(len(results)), key=lambda i: (results[i], i), default=0)
-
-    def save_models(self, best: bool) -> None:
-        """Saves the current model as the last model and, if `best` is True, also as the best."""
-        if self._copy is None:
-            self._copy = self.task.finished_model(self.training_model.network)
-        average = averages(self.training_model.optimizer)
-        values = {} if average is None else {
-            id(v): a for v, a in zip(self.training_model.trainable_variables, average, strict=True)
-        }  # fmt: skip
-        weights = [values.get(id(v), v) for v in self.training_model.network.weights]
-        self._copy.set_weights([keras.ops.convert_to_numpy(w) for w in weights])
-        if not self.where.is_chief:
-            return
-        with files.atomic_path(self.run.last) as temporary:
-            self._copy.save(temporary)
-        if best:
-            with files.atomic_path(self.run.best) as temporary:
-                shutil.copyfile(self.run.last, temporary)
-
-    def save_state(self) -> None:
-        """Saves the complete training state."""
-        self._write(self._state())
-
-    def restore(self) -> None:
-        """Restores the model, optimizer, metrics and progress from the newest saved state.
-
-        A run that was stopped before its first state was saved starts from the beginning.
-        """
-        run = self.run
-        if self.where.is_chief:
-            for path in (run.last, run.best, run.history):
-                for leftover in run.path.glob(f".{path.name}.*"):
-                    shutil.rmtree(leftover, ignore_errors=True)
-        if not self.checkpoints.paths():
-            if run.history.exists():  # written after a state
-                raise ValueError(
-                    f"`--resume` needs a saved state in {run.checkpoints}. Start a new run, with "
-                    f"--weights {run.last} to continue from the weights of this run. Received: "
-                    f"out={str(run.path)!r}, which has no saved states"
-                )
-            print(f"{run.path} was stopped before its first saved state: training restarts.")
-            return
-        progress, state = self.checkpoints.load()
-        if progress.steps != self.steps:
-            raise ValueError(
-                f"{run.config} must have the batch size that the run was started with. Received: "
-                f"{self.steps} steps per epoch instead of {progress.steps}"
-            )
-        variables = self._variables()
-        unlike = sorted(
-            {n for n, v in variables.items() if n not in state or state[n].shape != tuple(v.shape)}
-            | (state.keys() - variables.keys())
-        )
-        if unlike:
-            raise ValueError(
-                f"{run.checkpoints} must contain states of this run's model and optimizer. Start "
-                f"a new run, with --weights {run.last} to continue from the weights of this run. "
-                f"Received: {len(unlike)} variables that do not fit, such as {unlike[:5]}"
-            )
-        for name, variable in variables.items():
-            if not name.startswith("metrics/"):
-                variable.assign(state[name])
-        self.progress = progress
-        self._metrics = None
-        if progress.step:
-            self._metrics = [state[name] for name in variables if name.startswith("metrics/")]
-        if self.where.is_chief:
-            self.write_history()
-
-    def write_history(self) -> None:
-        """Writes the metrics of every epoch to the history file."""
-        if self.where.is_chief and self.progress.history:
-            history.write(self.run.history, self.progress.history)
-
-    def _require_numbers(self, step: int, logs: dict[str, Any]) -> None:
-        numbers = {name: float(value) for name, value in logs.items()}
-        if bad := [name for name, value in numbers.items() if not math.isfinite(value)]:
-            raise FloatingPointError(
-                f"NaN or infinite {' and '.join(bad)} in epoch {self.progress.epoch + 1}, step "
-                f"{step}. The last good state is kept in {self.run.path}. Start a new run in "
-                "another folder with a lower learning rate (--learning-rate), gradient clipping "
-                f"(--set clip_norm=1) or --precision float32. Received: {numbers}"
-            )
-
-    def _state(self) -> dict[str, np.ndarray]:
-        """Returns all values of the training state by name."""
-        if keras.backend.backend() == "jax":
-            self.training_model.jax_state_sync()
-        # On every worker, as metrics are summed over all workers.
-        state = {n: keras.ops.convert_to_numpy(v) for n, v in self._variables().items()}
-        bad = [name for name, value in state.items() if name.startswith("model/")
-               and not np.all(np.isfinite(value))]  # fmt: skip
-        if bad:
-            raise FloatingPointError(
-                f"{len(bad)} variables contain NaN or infinity, so nothing is saved. The last "
-                f"good state is kept in {self.run.path}. Lower the learning rate."
-            )
-        return state
-
-    def _write(self, state: dict[str, np.ndarray]) -> None:
-        self._saved_at = time.monotonic()
-        if self.where.is_chief:
-            steps = self.progress.epoch * self.steps + self.progress.step
-            self.checkpoints.save(steps, self.progress, state)
-
-    def _due(self, step: int) -> bool:
-        config = self.task.config
-        if config.save_steps:
-            return step % config.save_steps == 0
-        if self.where.workers > 1:
-            return False  # clocks of several workers differ
-        minutes = (time.monotonic() - self._saved_at) / 60
-        return bool(config.save_minutes) and minutes >= config.save_minutes
-
-    def _how_to_go_on(self) -> str:
-        return (
-            f"{self.run.path} contains the last saved state of this run. Resume with:\n  "
-            f"{arguments.command(self.task.command, '--resume', '--out', self.run.path)}"
-        )
-
-    def _result(self, row: dict[str, float]) -> tuple[float, ...]:
-        """Returns the values to maximize: the monitored metric, and for ties the negative loss."""
-        found = []
-        for name, mode in (self.task.monitor or ("loss", "min"), ("loss", "min")):
-            value = row.get(f"val_{name}", np.nan) * (1 if mode == "max" else -1)
-            found.append(-np.inf if np.isnan(value) else value)
-        return tuple(found)
-
-    def _variables(self) -> dict[str, keras.Variable]:
-        """Returns all weights, dropout seeds, optimizer variables and metric variables by name."""
-        training_model = self.training_model
-        groups = {
-            "model": training_model.objective.state,
-            "optimizer": training_model.optimizer.variables,
-            "metrics": training_model.metrics_variables,
-        }
-        return {f"{g}/{i}": v for g, variables in groups.items() for i, v in enumerate(variables)}

@@ -199,7 +199,7 @@ def write_stopped(name: str, start: Callable[[Path], Any], expected: Expected) -
     fit = module.fit_remaining
     also = (StopAfter(STOPPED_AFTER),)
     out = Path("runs", name)
-    with mock.patch.object(module, "fit_remaining", lambda *a: fit(*a[:2], also)):
+    with mock.patch.object(module, "fit_remaining", lambda *a: fit(*a[:2], [*a[2], *also])):
         try:
             start(out)
         except KeyboardInterrupt:

@@ -75,8 +75,8 @@ def watched(patch: pytest.MonkeyPatch, *also: keras.callbacks.Callback) -> None:
     """Adds callbacks to the runs of a test."""
     original = module.fit_remaining
 
-    def fit(save: Any, parts: Any, callbacks: Any) -> None:
-        original(save, parts, [*callbacks, *also])
+    def fit(state: Any, parts: Any, callbacks: Any) -> None:
+        original(state, parts, [*callbacks, *also])
 
     patch.setattr(module, "fit_remaining", fit)
 
@@ -239,8 +239,8 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Makes a run end before its first step; returns what it would have trained."""
     seen: dict[str, Any] = {}
 
-    def fit(save: Any, *args: Any) -> None:
-        seen["training_model"] = save.training_model
+    def fit(state: Any, *args: Any) -> None:
+        seen["training_model"] = state.training_model
         raise ZeroDivisionError
 
     monkeypatch.setattr(module, "fit_remaining", fit)

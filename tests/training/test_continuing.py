@@ -174,16 +174,15 @@ def test_early_stopping_counts_from_the_best_epoch(
     from keras_vit.tasks.classification.task import Classification
     from keras_vit.tasks.task import Task
     from keras_vit.training.distribution import devices
-    from keras_vit.training.save_schedule import SaveSchedule
-    from keras_vit.training.signals import SignalHandler
+    from keras_vit.training.run_state import RunState
 
     where = devices("cpu")
     for patience, expected in ((2, stops), (0, False)):
         config = RunConfig("digits", nano, recipe=SMALL.replace(early_stopping=patience))
         task = Classification(config) if "val_accuracy" in str(results) else Task(config)
-        save = SaveSchedule(Run(tmp_path), None, task, where, 1, SignalHandler())  # type: ignore[arg-type]
-        save.progress = Progress(epoch=len(results), history=tuple(results))
-        assert save.stopped_early == expected
+        state = RunState(Run(tmp_path), None, task, where, 1)  # type: ignore[arg-type]
+        state.progress = Progress(epoch=len(results), history=tuple(results))
+        assert state.stopped_early == expected
 
 
 class Recorder(keras.callbacks.Callback):

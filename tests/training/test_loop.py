@@ -16,6 +16,7 @@ from keras_vit.training import Recipe, Run
 from keras_vit.training.distribution import devices
 from keras_vit.training.loop import fit_remaining
 from keras_vit.training.optimizers import build_optimizer
+from keras_vit.training.run_state import RunState
 from keras_vit.training.save_schedule import SaveSchedule
 from keras_vit.training.signals import SignalHandler
 from keras_vit.training.training_model import TrainingModel
@@ -39,7 +40,7 @@ class Seen(TrainingModel):
         batches = list(dataset.as_numpy_iterator())
         self.images += [x for x, _ in batches]
         save = next(c for c in callbacks if isinstance(c, SaveSchedule))
-        save.progress = Progress(epoch=options["epochs"])
+        save.state.progress = Progress(epoch=options["epochs"])
 
 
 @pytest.fixture
@@ -56,9 +57,9 @@ def fit(
     training_model.compile(optimizer=build_optimizer(recipe, training_model, 10))
     task = Classification(RunConfig("digits", "ViTMicro4", recipe=recipe))
     where = devices("cpu")
-    save = SaveSchedule(Run(folder), training_model, task, where, STEPS, SignalHandler())
-    save.progress = progress
-    fit_remaining(save, parts)
+    state = RunState(Run(folder), training_model, task, where, STEPS)
+    state.progress = progress
+    fit_remaining(state, parts, [SaveSchedule(state, SignalHandler())])
     return training_model
 
 

@@ -65,10 +65,9 @@ class Classification(Task):
     ) -> None:
         contact_sheet(images, targets.numpy(), names, path)
 
-    def adapted(self, examples: data.Examples) -> Task:
-        if examples.multi_label:
-            return get("multi_label")(self.config).adapted(examples)
-        return self
+    @classmethod
+    def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
+        return get("multi_label").settled(config, examples) if examples.multi_label else cls(config)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         network = build_network(

@@ -32,22 +32,26 @@ class MultiLabel(Classification):
     multi_label = True
     draw_examples = Task.draw_examples  # no pictures of mistakes
 
-    def adapted(self, examples: data.Examples) -> Task:
+    @classmethod
+    def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
         if not examples.multi_label:
             raise ValueError(
                 "`data` must have a column `labels`, for any number of classes per image, with the "
                 f"task multi_label. Received: data={examples.source!r}"
             )
-        return MultiLabel(fit_to_labels(self.config, examples))
+        return cls(fit_to_labels(config, examples))
 
-    def finish_models(self, run: RunFolder, validation: data.Examples) -> None:
-        for path in (run.last, run.best):
-            if path.exists():
-                set_thresholds(path, validation)
+    def evaluate_run(
+        self, run: RunFolder, validation: data.Examples, *, verbose: int = 0
+    ) -> Evaluation:
+        if run.best.exists():
+            set_thresholds(run.best, validation)
+        predictions = set_thresholds(run.last, validation)
         print(
             "The thresholds are chosen on the validation images, so all metrics on these images "
             "except average precision are optimistic."
         )
+        return Evaluation(self.score(predictions), predictions)
 
     def score(self, predictions: Predictions) -> Any:
         targets, probabilities, preprocessing = predictions
@@ -98,8 +102,8 @@ def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
     return dataclasses.replace(config, recipe=config.recipe.replace(loss="sigmoid"))
 
 
-def set_thresholds(path: Path, held_out: data.Examples) -> None:
-    """Sets a saved model's thresholds to the values that maximize F1 on held-out images.
+def set_thresholds(path: Path, held_out: data.Examples) -> Predictions:
+    """Sets a saved model's thresholds to the values that maximize F1; returns its predictions.
 
     Afterwards, metrics on the same images are optimistic, except for average precision, which
     needs no thresholds.
@@ -111,3 +115,4 @@ def set_thresholds(path: Path, held_out: data.Examples) -> None:
     )
     with files.atomic_path(path) as temporary:
         models.with_preprocessing(model, preprocessing).save(temporary)
+    return Predictions(labels, probabilities, preprocessing)

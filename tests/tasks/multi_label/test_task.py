@@ -200,7 +200,7 @@ def test_loss_gives_way_only_where_it_must(
 def test_images_of_one_class_each_are_refused() -> None:
     config = RunConfig("digits", "ViTMicro4", task="multi_label")
     with pytest.raises(ValueError, match="`data` must have a column `labels`"):
-        MultiLabel(config).adapted(data.load("digits"))
+        MultiLabel.settled(config, data.load("digits"))
 
 
 def test_teacher_is_refused(colors: Path) -> None:
