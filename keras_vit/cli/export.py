@@ -114,7 +114,8 @@ def export(
         sample=sample,
         min_agreement=min_agreement,
         limits=exporting.Limits(max_bytes, max_pixels),
-        precision=exporting.chosen_precision(precision, processor),
+        precision=precision,
+        processor=processor,
         warm_up=warm_up,
         tflite_batch_size=tflite_batch_size,
     )

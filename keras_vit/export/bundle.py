@@ -31,7 +31,7 @@ from keras_vit.export.compare_artifacts import (
 )
 from keras_vit.export.saved_model import chosen_precision
 from keras_vit.models import preprocessing_of
-from keras_vit.tasks.registry import of
+from keras_vit.tasks.registry import Finished, finished, of
 from keras_vit.tf_serving import batching
 
 _SAMPLE = 200  # images to verify with by default
@@ -69,7 +69,7 @@ class Bundle:
         refused = [r.name for r in quantizations if not r.ok]
         if kept:
             lines.append(f"The smallest TFLite file that matches the model is {_smallest(kept)}.")
-        whole = [r for r in kept if tflite.QUANTIZATIONS[r.name].calibrated]
+        whole = [r for r in kept if r.name in tflite.CALIBRATED]
         if whole:
             lines.append(f"The smallest with integer activations is {_smallest(whole)}.")
         if refused:
@@ -94,6 +94,7 @@ def bundle(
     min_agreement: float = 0.99,
     limits: Limits | None = None,
     precision: str = "float32",
+    processor: str | None = None,
     warm_up: bool | None = None,
     tflite_batch_size: int = 1,
     seed: int = 0,
@@ -125,7 +126,8 @@ def bundle(
         limits: Limits of the images that a server decodes; by default `Limits()`.
         precision: Precision of the SavedModel: `"float32"`; `"bfloat16"` for matrix products,
             which must predict the same class on 99.5% of the images; or `"auto"`, the faster one
-            on this machine.
+            on the server's processor.
+        processor: As for `chosen_precision`.
         warm_up: Whether to write warm-up requests for TensorFlow Serving; by default if
             tensorflow-serving-api is installed, which defines their format.
         tflite_batch_size: Batch size of the TFLite files.
@@ -153,9 +155,6 @@ def bundle(
         ('1', [True])
     """
     saved_model.require_tensorflow()
-    named = quantizations is not None and quantizations != "all"
-    for quantization in quantizations or () if named else ():
-        arguments.one_of("quantizations", quantization, tuple(tflite.QUANTIZATIONS))
     for kind in runtimes:
         arguments.one_of("runtimes", kind, tuple(onnx_openvino.WRITERS))
         onnx_openvino.require(kind)
@@ -168,7 +167,7 @@ def bundle(
     arguments.fraction("min_agreement", min_agreement)
     if not name or Path(name).name != name or name.startswith("."):
         raise ValueError(f"`name` must be a plain folder name. Received: name={name!r}")
-    precision = chosen_precision(precision)
+    precision = chosen_precision(precision, processor)
     arguments.positive_int("sample", sample)
     arguments.positive_int("tflite_batch_size", tflite_batch_size)
     source = _Source.of(run, examples)
@@ -179,13 +178,15 @@ def bundle(
     measured = _drawn(len(source.trained), seed)
     if source.trained is source.held_out:
         measured = measured[::-1]  # the images to verify with come first
+    named = quantizations is not None and quantizations != "all"
     chosen = tflite.USUAL if quantizations is None else quantizations
     chosen = tflite.quantizations_of(source.model) if chosen == "all" else chosen
     calibration = []
-    if any(tflite.QUANTIZATIONS[quantization].calibrated for quantization in chosen):
+    if tflite.CALIBRATED & set(chosen):
         calibration = [source.trained.read(int(index)) for index in measured[:_CALIBRATION]]
     for quantization in chosen:
         tflite.check_quantization(quantization, source.model, calibration)
+    exported = finished(source.model)
     agreements = {name: None if name == "float32" else min_agreement for name in chosen}
     directory = Path(directory)
 
@@ -201,18 +202,19 @@ def bundle(
                 shutil.rmtree(path, ignore_errors=True)
         say(f"Predicting {len(checked)} images with the Keras model")
         shown = int(bool(verbose) and sys.stdout.isatty())
-        task = of(preprocessing_of(source.model))
-        expected = task.predict(source.model, checked, verbose=shown)
+        expected = exported.task.predict(source.model, checked, verbose=shown)
         # A hidden folder on the same disk, which a server ignores; verified files are renamed.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)
             path = staged / "saved_model"
             served = Artifact("saved_model", "saved_model", path, _AGREEMENTS[precision])
             writers: dict[Artifact, Callable[[Path], Any]] = {
-                served: partial(saved_model.write, source.model, limits=limits, precision=precision)
+                served: partial(
+                    saved_model.write_saved_model, exported, limits=limits, precision=precision
+                )
             }
             writers |= _writers(
-                source.model, staged, agreements, runtimes, calibration, tflite_batch_size
+                exported, staged, agreements, runtimes, calibration, tflite_batch_size
             )
             for number, (artifact, write) in enumerate(writers.items(), 1):
                 say(f"Writing {artifact.name} ({number} of {len(writers)})")
@@ -294,7 +296,7 @@ class _Source:
 
 
 def _writers(
-    model: keras.Model,
+    exported: Finished,
     staged: Path,
     quantizations: Mapping[str, float | None],
     runtimes: Sequence[str],
@@ -309,13 +311,13 @@ def _writers(
     folder = staged / "files"
     folder.mkdir()
     if quantizations:
-        converter = tflite.TFLiteConverter(model, staged / "traced", calibration, batch_size)
+        converter = tflite.TFLiteConverter(exported, staged / "traced", calibration, batch_size)
         for name, agreement in quantizations.items():
             artifact = Artifact(name, "tflite", folder / f"{name}.tflite", agreement)
             found[artifact] = partial(converter.write, name)
     for kind in runtimes:
         write, suffix = onnx_openvino.WRITERS[kind]
-        found[Artifact(kind, kind, folder / f"model.{suffix}")] = partial(write, model)
+        found[Artifact(kind, kind, folder / f"model.{suffix}")] = partial(write, exported)
     return found
 
 

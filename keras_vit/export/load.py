@@ -143,8 +143,9 @@ def _newest(folder: Path) -> Path | None:
 
 
 def _of_model(model: keras.Model, name: str) -> Predictor:
-    _, network, preprocessing = finished(model)
-    return Predictor(name, preprocessing, *on_pixels(preprocessing, _on(network, preprocessing)))
+    found = finished(model)
+    run = _on(found.network, found.preprocessing)
+    return Predictor(name, found.preprocessing, *on_pixels(found.preprocessing, run))
 
 
 def _on(network: keras.Model, preprocessing: Preprocessing) -> Callable[[np.ndarray], np.ndarray]:
