@@ -177,16 +177,20 @@ class TFLiteConverter:
     def __init__(
         self, exported: Finished, folder: Path, images: Sequence[bytes] = (), batch_size: int = 1
     ) -> None:
-        self._name, self._preprocessing = exported.network.name, exported.preprocessing
+        self._exported, self._preprocessing = exported, exported.preprocessing
         self._folder, self._images = str(folder), images
         self._shape = (batch_size, *self._preprocessing.size, self._preprocessing.num_channels)
 
+    @functools.cached_property
+    def _traced(self) -> str:
+        """Traces the model, and returns the folder with its signatures."""
+
         def function(measured: bool) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-            form = dataclasses.replace(exported, network=quantizable(exported.network, measured))
-            return lambda pixels: form.outputs(pixels)
+            network = quantizable(self._exported.network, measured)
+            return dataclasses.replace(self._exported, network=network).outputs
 
         signatures = [(_BYTES, function(measured=False), tf.uint8)]
-        if images:
+        if self._images:
             measured = function(measured=True)
             signatures += [(_MEASURED, measured, tf.uint8), (_FLOATS, measured, tf.float32)]
         archive = keras.export.ExportArchive()
@@ -195,6 +199,7 @@ class TFLiteConverter:
             archive.add_endpoint(name, classify, [spec])
         # Converting from the function itself instead of a SavedModel loses the weights.
         archive.write_out(self._folder, verbose=False)
+        return self._folder
 
     def write(self, quantization: str, path: str | os.PathLike[str]) -> Path:
         """Writes a TFLite file with one of the quantizations.
@@ -219,7 +224,7 @@ class TFLiteConverter:
         if quantization.integer_only:  # the converter itself quantizes the inputs to bytes
             signature = _FLOATS
         converter = tf.lite.TFLiteConverter.from_saved_model(
-            self._folder, signature_keys=[signature]
+            self._traced, signature_keys=[signature]
         )
         converter.target_spec.supported_ops = list(quantization.operators)
         if quantization.optimize:
@@ -238,7 +243,7 @@ class TFLiteConverter:
             content = converter.convert()
         if not self._preprocessing.class_names:
             return content
-        return tflite_metadata.add(content, self._preprocessing, self._name)
+        return tflite_metadata.add(content, self._preprocessing, self._exported.network.name)
 
     @functools.cached_property
     def _pixels(self) -> list[np.ndarray]:

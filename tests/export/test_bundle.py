@@ -231,8 +231,8 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
     answered(monkeypatch)
     verify, converter = module.verify, tflite.TFLiteConverter
 
-    def watched_verify(artifacts, images, *rest, **options):
-        drawn["verified"] = list(images)
+    def watched_verify(artifacts, examples, *rest, **options):
+        drawn["verified"] = list(map(examples.read, range(len(examples))))
         return verify(artifacts, *rest, **options)
 
     def watched_converter(model, folder, calibration, *rest):
