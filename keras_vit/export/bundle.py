@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from keras_vit.export.compare_artifacts import (
     verify,
 )
 from keras_vit.export.saved_model import chosen_precision
+from keras_vit.runs.config import versions
 from keras_vit.tasks.registry import Finished, finished
 from keras_vit.tf_serving import batching
 
@@ -226,18 +228,22 @@ def bundle(
                 say("Writing warm-up requests")
                 warmup.write_requests(served, name=name)
             version = _next(directory, name)
-            manifest.write(
-                staged,
-                expected.preprocessing,
-                limits,
-                results,
-                images=len(checked),
-                name=name,
-                version=version,
-                precision=precision,
-                model=source.model.name,
-                source=source.described,
-            )
+            facts = {
+                "name": name,
+                "version": version,
+                "precision": precision,
+                "model": source.model.name,
+                "source": source.described,
+                "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "preprocessing": expected.preprocessing.get_config(),
+                "limits": dataclasses.asdict(limits),
+                "versions": versions(),
+                "verification": {
+                    "images": len(checked),
+                    "artefacts": [result.to_json() for result in results],  # as earlier manifests
+                },
+            }
+            manifest.write_manifests(served, others, facts)
             batching.write(directory, source.model.count_params())
             found = None
             if any(others.iterdir()):

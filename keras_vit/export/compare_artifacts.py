@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -98,6 +99,11 @@ class ArtifactComparison:
     largest_difference: float
     worst: int
     ok: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the comparison for the manifest; NaN, which JSON does not have, is None."""
+        difference = None if math.isnan(self.largest_difference) else self.largest_difference
+        return {**dataclasses.asdict(self), "largest_difference": difference}
 
 
 def verify(

@@ -109,7 +109,9 @@ def test_labels_of_their_own_agree_by_their_thresholds() -> None:
 
 
 def test_not_a_number_never_agrees() -> None:
-    assert not compared(np.full_like(SCORES, np.nan), min_agreement=0).ok
+    result = compared(np.full_like(SCORES, np.nan), min_agreement=0)
+    assert not result.ok
+    assert result.to_json()["largest_difference"] is None  # NaN is not in JSON
 
 
 @pytest.mark.slow
