@@ -22,7 +22,14 @@ import numpy as np
 from keras_vit import arguments, files, output_folder, training
 from keras_vit.data import Examples
 from keras_vit.data.image_reading import Limits
-from keras_vit.export import manifest, onnx_openvino, saved_model, tflite, warmup
+from keras_vit.export import (
+    manifest,
+    onnx_openvino,
+    saved_model,
+    tflite,
+    tflite_metadata,
+    warmup,
+)
 from keras_vit.export.compare_artifacts import (
     Artifact,
     ArtifactComparison,
@@ -76,6 +83,11 @@ class Bundle:
         if refused:
             lines.append(f"Left out for too many different predictions: {', '.join(refused)}.")
         return "\n".join(lines)
+
+    def oldest_runtimes(self) -> dict[str, str]:
+        """Returns the oldest TensorFlow Lite version that runs each TFLite file, by its name."""
+        paths = sorted(self.files.glob("*.tflite")) if self.files else []
+        return {path.stem: tflite_metadata.oldest_runtime(path) for path in paths}
 
 
 def _smallest(results: Sequence[ArtifactComparison]) -> str:
