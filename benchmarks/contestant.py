@@ -170,10 +170,11 @@ def openvino(options: Options) -> Run:
     import openvino
 
     from keras_vit.export import onnx_openvino
+    from keras_vit.tasks.registry import finished
 
     with tempfile.TemporaryDirectory() as folder:
         path = onnx_openvino.write_openvino(
-            keras_vit_model(options, "float32"), Path(folder) / "model.xml"
+            finished(keras_vit_model(options, "float32")), Path(folder) / "model.xml"
         )
         hints = {
             "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[options.precision],
@@ -188,11 +189,13 @@ def onnx(options: Options) -> Run:
     import onnxruntime
 
     from keras_vit.export import onnx_openvino
+    from keras_vit.tasks.registry import finished
 
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.threads
     with tempfile.TemporaryDirectory() as folder:
-        path = onnx_openvino.write_onnx(keras_vit_model(options), Path(folder) / "model.onnx")
+        exported = finished(keras_vit_model(options))
+        path = onnx_openvino.write_onnx(exported, Path(folder) / "model.onnx")
         session = onnxruntime.InferenceSession(str(path), settings)
     pixels = {"pixels": _pixels(options)}
     return lambda steps: [session.run(None, pixels) for _ in range(steps)]

@@ -89,7 +89,7 @@ def export(
 
     keras-vit export runs/photos --to serving --tflite dynamic_range --full
     """
-    chosen = list(dict.fromkeys(map(str, tflite or ())))
+    chosen = tuple(dict.fromkeys(map(str, tflite or ())))
     if len(chosen) > 1 and {"all", "none"} & set(chosen):
         raise ValueError(
             f"`--tflite all` and `--tflite none` must stand alone. Received: {', '.join(chosen)}"
@@ -100,21 +100,20 @@ def export(
         check_out("--to", to / folder)
     start_keras()
     from keras_vit import export as exporting
-    from keras_vit.export.tflite_metadata import oldest_runtime
 
-    only = {"": None, "all": "all", "none": ()}
     done = exporting.bundle(
         model if model.is_dir() else load_given_model(model),
         to,
         name=name,
-        quantizations=only.get("".join(chosen), tuple(chosen)),
+        quantizations={(): None, ("all",): "all", ("none",): ()}.get(chosen, chosen),
         runtimes=[kind for kind, asked in (("onnx", onnx), ("openvino", openvino)) if asked],
         examples=data,
         full=full,
         sample=sample,
         min_agreement=min_agreement,
         limits=exporting.Limits(max_bytes, max_pixels),
-        precision=exporting.chosen_precision(precision, processor),
+        precision=precision,
+        processor=processor,
         warm_up=warm_up,
         tflite_batch_size=tflite_batch_size,
     )
@@ -122,6 +121,5 @@ def export(
     print(f"\nWritten: {done.saved_model} (for TensorFlow Serving)")
     if done.files:
         print(f"Written: {done.files} (for phones and other runtimes)")
-        found = [f"{p.stem} {oldest_runtime(p)}" for p in sorted(done.files.glob("*.tflite"))]
-        if found:
-            print(f"Oldest TensorFlow Lite that runs each file: {', '.join(found)}")
+    if found := [" ".join(pair) for pair in done.oldest_runtimes().items()]:
+        print(f"Oldest TensorFlow Lite that runs each file: {', '.join(found)}")

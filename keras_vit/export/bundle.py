@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,14 @@ import numpy as np
 from keras_vit import arguments, files, output_folder, training
 from keras_vit.data import Examples
 from keras_vit.data.image_reading import Limits
-from keras_vit.export import manifest, onnx_openvino, saved_model, tflite, warmup
+from keras_vit.export import (
+    manifest,
+    onnx_openvino,
+    saved_model,
+    tflite,
+    tflite_metadata,
+    warmup,
+)
 from keras_vit.export.compare_artifacts import (
     Artifact,
     ArtifactComparison,
@@ -30,8 +38,8 @@ from keras_vit.export.compare_artifacts import (
     verify,
 )
 from keras_vit.export.saved_model import chosen_precision
-from keras_vit.models import preprocessing_of
-from keras_vit.tasks.registry import of
+from keras_vit.runs.config import versions
+from keras_vit.tasks.registry import Finished, finished
 from keras_vit.tf_serving import batching
 
 _SAMPLE = 200  # images to verify with by default
@@ -69,12 +77,17 @@ class Bundle:
         refused = [r.name for r in quantizations if not r.ok]
         if kept:
             lines.append(f"The smallest TFLite file that matches the model is {_smallest(kept)}.")
-        whole = [r for r in kept if tflite.QUANTIZATIONS[r.name].calibrated]
+        whole = [r for r in kept if r.name in tflite.CALIBRATED]
         if whole:
             lines.append(f"The smallest with integer activations is {_smallest(whole)}.")
         if refused:
             lines.append(f"Left out for too many different predictions: {', '.join(refused)}.")
         return "\n".join(lines)
+
+    def oldest_runtimes(self) -> dict[str, str]:
+        """Returns the oldest TensorFlow Lite version that runs each TFLite file, by its name."""
+        paths = sorted(self.files.glob("*.tflite")) if self.files else []
+        return {path.stem: tflite_metadata.oldest_runtime(path) for path in paths}
 
 
 def _smallest(results: Sequence[ArtifactComparison]) -> str:
@@ -94,6 +107,7 @@ def bundle(
     min_agreement: float = 0.99,
     limits: Limits | None = None,
     precision: str = "float32",
+    processor: str | None = None,
     warm_up: bool | None = None,
     tflite_batch_size: int = 1,
     seed: int = 0,
@@ -125,7 +139,8 @@ def bundle(
         limits: Limits of the images that a server decodes; by default `Limits()`.
         precision: Precision of the SavedModel: `"float32"`; `"bfloat16"` for matrix products,
             which must predict the same class on 99.5% of the images; or `"auto"`, the faster one
-            on this machine.
+            on the server's processor.
+        processor: As for `chosen_precision`.
         warm_up: Whether to write warm-up requests for TensorFlow Serving; by default if
             tensorflow-serving-api is installed, which defines their format.
         tflite_batch_size: Batch size of the TFLite files.
@@ -152,108 +167,103 @@ def bundle(
         >>> done.saved_model.name, [result.ok for result in done.results]
         ('1', [True])
     """
-    saved_model.require_tensorflow()
-    named = quantizations is not None and quantizations != "all"
-    for quantization in quantizations or () if named else ():
-        arguments.one_of("quantizations", quantization, tuple(tflite.QUANTIZATIONS))
-    for kind in runtimes:
-        arguments.one_of("runtimes", kind, tuple(onnx_openvino.WRITERS))
-        onnx_openvino.require(kind)
-    if warm_up is None:
-        warm_up = warmup.is_possible()
-        if not warm_up and verbose:
-            print(f"No warm-up requests were written: {warmup.NEEDED}")
-    elif warm_up:
-        warmup.require()
-    arguments.fraction("min_agreement", min_agreement)
-    if not name or Path(name).name != name or name.startswith("."):
-        raise ValueError(f"`name` must be a plain folder name. Received: name={name!r}")
-    precision = chosen_precision(precision)
-    arguments.positive_int("sample", sample)
-    arguments.positive_int("tflite_batch_size", tflite_batch_size)
-    source = _Source.of(run, examples)
-    limits = limits or Limits()
-    checked = source.held_out
-    if not full:
-        checked = checked.subset(np.sort(_drawn(len(checked), seed)[:sample]))
-    measured = _drawn(len(source.trained), seed)
-    if source.trained is source.held_out:
-        measured = measured[::-1]  # the images to verify with come first
-    chosen = tflite.USUAL if quantizations is None else quantizations
-    chosen = tflite.quantizations_of(source.model) if chosen == "all" else chosen
-    calibration = []
-    if any(tflite.QUANTIZATIONS[quantization].calibrated for quantization in chosen):
-        calibration = [source.trained.read(int(index)) for index in measured[:_CALIBRATION]]
-    for quantization in chosen:
-        tflite.check_quantization(quantization, source.model, calibration)
-    agreements = {name: None if name == "float32" else min_agreement for name in chosen}
-    directory = Path(directory)
 
     def say(text: str) -> None:
         if verbose:
             print(text, flush=True)
 
+    saved_model.require_tensorflow()
+    for kind in runtimes:
+        arguments.one_of("runtimes", kind, tuple(onnx_openvino.WRITERS))
+        onnx_openvino.require(kind)
+    if warm_up is None:
+        warm_up = warmup.is_possible()
+        if not warm_up:
+            say(f"No warm-up requests were written: {warmup.NEEDED}")
+    elif warm_up:
+        warmup.require()
+    arguments.fraction("min_agreement", min_agreement)
+    if not name or Path(name).name != name or name.startswith("."):
+        raise ValueError(f"`name` must be a plain folder name. Received: name={name!r}")
+    precision = chosen_precision(precision, processor)
+    arguments.positive_int("sample", sample)
+    arguments.positive_int("tflite_batch_size", tflite_batch_size)
+    source, limits = _Source.of(run, examples), limits or Limits()
+    exported = source.exported
+    checked = source.held_out if full else source.sample(sample, seed)
+    named = quantizations is not None and quantizations != "all"
+    chosen = tflite.USUAL if quantizations is None else quantizations
+    chosen = tflite.quantizations_of(source.model) if chosen == "all" else chosen
+    calibration = source.calibration(seed) if tflite.CALIBRATED & set(chosen) else []
+    for quantization in chosen:
+        tflite.check_quantization(quantization, source.model, calibration)
+    directory = Path(directory)
     with output_folder.writing(directory, "export", ()), files.naming_full_disk(directory):
-        folders = (directory / name, directory / f"{name}-files")
-        for path in (path for folder in (directory, *folders) for path in folder.glob(".*.*")):
-            if _is_leftover(path):
-                _remove_files(directory, path)
-                shutil.rmtree(path, ignore_errors=True)
+        _remove_leftovers(directory, name)
         say(f"Predicting {len(checked)} images with the Keras model")
         shown = int(bool(verbose) and sys.stdout.isatty())
-        task = of(preprocessing_of(source.model))
-        expected = task.predict(source.model, checked, verbose=shown)
+        expected = exported.task.predict(source.model, checked, verbose=shown)
         # A hidden folder on the same disk, which a server ignores; verified files are renamed.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)
-            path = staged / "saved_model"
-            served = Artifact("saved_model", "saved_model", path, _AGREEMENTS[precision])
-            writers: dict[Artifact, Callable[[Path], Any]] = {
-                served: partial(saved_model.write, source.model, limits=limits, precision=precision)
-            }
-            writers |= _writers(
-                source.model, staged, agreements, runtimes, calibration, tflite_batch_size
+            served, others = staged / "saved_model", staged / "files"
+            others.mkdir()
+            artifacts = [Artifact("saved_model", "saved_model", served, _AGREEMENTS[precision])]
+            for quantization in chosen:
+                agreement = None if quantization == "float32" else min_agreement
+                path = others / f"{quantization}.tflite"
+                artifacts.append(Artifact(quantization, "tflite", path, agreement))
+            for kind in runtimes:
+                path = others / f"model.{onnx_openvino.WRITERS[kind][1]}"
+                artifacts.append(Artifact(kind, kind, path))
+            converter = tflite.TFLiteConverter(
+                exported, staged / "traced", calibration, tflite_batch_size
             )
-            for number, (artifact, write) in enumerate(writers.items(), 1):
-                say(f"Writing {artifact.name} ({number} of {len(writers)})")
-                write(artifact.path)
-            images = (checked.read(index) for index in range(len(checked)))
+            writers: dict[str, Callable[[Finished, Path], Path]] = {
+                "saved_model": partial(
+                    saved_model.write_saved_model, limits=limits, precision=precision
+                ),
+                "tflite": lambda _, path: converter.write(path.stem, path),
+                **{kind: write for kind, (write, _) in onnx_openvino.WRITERS.items()},
+            }
+            for number, artifact in enumerate(artifacts, 1):
+                say(f"Writing {artifact.name} ({number} of {len(artifacts)})")
+                writers[artifact.kind](exported, artifact.path)
             results = verify(
-                list(writers),
-                images,
-                expected,
-                staged / "verification",
-                names=checked.names,
-                progress=bool(verbose),
+                artifacts, checked, expected, staged / "verification", progress=bool(verbose)
             )
             _refuse(results, checked.names, named)
-            for artifact, result in zip(writers, results, strict=True):
+            for artifact, result in zip(artifacts, results, strict=True):
                 if not result.ok:
                     artifact.path.unlink()
             if warm_up:
                 say("Writing warm-up requests")
-                warmup.write(staged / "saved_model", name=name)
+                warmup.write_requests(served, name=name)
             version = _next(directory, name)
-            manifest.write(
-                staged,
-                expected.preprocessing,
-                limits,
-                results,
-                images=len(checked),
-                name=name,
-                version=version,
-                precision=precision,
-                model=source.model.name,
-                source=source.described,
-            )
+            facts = {
+                "name": name,
+                "version": version,
+                "precision": precision,
+                "model": source.model.name,
+                "source": source.described,
+                "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "preprocessing": expected.preprocessing.get_config(),
+                "limits": dataclasses.asdict(limits),
+                "versions": versions(),
+                "verification": {
+                    "images": len(checked),
+                    "artefacts": [result.to_json() for result in results],  # as earlier manifests
+                },
+            }
+            manifest.write_manifests(served, others, facts)
             batching.write(directory, source.model.count_params())
             found = None
-            if any((staged / "files").iterdir()):
+            if any(others.iterdir()):
                 found = directory / f"{name}-files" / str(version)
-                _place(staged / "files", found)
+                _place(others, found)
             # Last: the server loads new versions from this folder.
             place = directory / name / str(version)
-            _place(staged / "saved_model", place)
+            _place(served, place)
     return Bundle(place, found, results, len(checked))
 
 
@@ -262,6 +272,7 @@ class _Source:
     """Model to export, with its training images and held-out images."""
 
     model: keras.Model
+    exported: Finished
     held_out: Examples
     trained: Examples
     described: dict[str, str]
@@ -272,51 +283,35 @@ class _Source:
         if found:
             found.require_complete()
         model = found.model() if found else run
+        exported = finished(model)
         if isinstance(examples, (str, os.PathLike)):
-            examples = of(preprocessing_of(model)).load(examples)
-        if not found:
-            if examples is None:
-                raise ValueError(
-                    "`examples` (--data) must be labeled images to verify the exported files on. "
-                    "Received: None"
-                )
-            return cls(model, examples, examples, {"data": files.without_folders(examples.source)})
-        return cls(
-            model,
-            found.examples("validation") if examples is None else examples,
-            found.examples("train"),
-            {
+            examples = exported.task.load(examples)
+        if found:
+            described = {
                 "run": found.path.resolve().name,
                 "data": files.without_folders((examples or found.all_examples).source),
                 "weights_sha256": manifest.sha256(found.last),
-            },
-        )
+            }
+            held_out = found.examples("validation") if examples is None else examples
+            return cls(model, exported, held_out, found.examples("train"), described)
+        if examples is None:
+            raise ValueError(
+                "`examples` (--data) must be labeled images to verify the exported files on. "
+                "Received: None"
+            )
+        described = {"data": files.without_folders(examples.source)}
+        return cls(model, exported, examples, examples, described)
 
+    def sample(self, size: int, seed: int) -> Examples:
+        """Returns some of the held-out images, to verify with."""
+        return self.held_out.subset(np.sort(_drawn(len(self.held_out), seed)[:size]))
 
-def _writers(
-    model: keras.Model,
-    staged: Path,
-    quantizations: Mapping[str, float | None],
-    runtimes: Sequence[str],
-    calibration: Sequence[bytes],
-    batch_size: int,
-) -> dict[Artifact, Callable[[Path], Any]]:
-    """Returns the files to write into `staged / "files"`, with the functions that write them.
-
-    `quantizations` contains the agreement that each must have with the Keras model.
-    """
-    found: dict[Artifact, Callable[[Path], Any]] = {}
-    folder = staged / "files"
-    folder.mkdir()
-    if quantizations:
-        converter = tflite.TFLiteConverter(model, staged / "traced", calibration, batch_size)
-        for name, agreement in quantizations.items():
-            artifact = Artifact(name, "tflite", folder / f"{name}.tflite", agreement)
-            found[artifact] = partial(converter.write, name)
-    for kind in runtimes:
-        write, suffix = onnx_openvino.WRITERS[kind]
-        found[Artifact(kind, kind, folder / f"model.{suffix}")] = partial(write, model)
-    return found
+    def calibration(self, seed: int) -> list[bytes]:
+        """Returns images to calibrate ranges on, preferably not those of `sample`."""
+        drawn = _drawn(len(self.trained), seed)
+        if self.trained is self.held_out:
+            drawn = drawn[::-1]
+        return [self.trained.read(int(index)) for index in drawn[:_CALIBRATION]]
 
 
 def _drawn(total: int, seed: int) -> np.ndarray:
@@ -357,14 +352,17 @@ def _is_leftover(path: Path) -> bool:
     return match is not None and (not match[1] or {p.name for p in path.iterdir()} <= {match[1]})
 
 
-def _remove_files(directory: Path, leftover: Path) -> None:
-    """Removes the files that a killed export put in place without their SavedModel."""
-    for written in leftover.glob(f"*/{saved_model.EXTRA}/{manifest.MANIFEST}"):
-        with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-            content = json.loads(written.read_text(encoding="utf-8"))
-            name, version = Path(content["name"]).name, str(int(content["version"]))
-            if not (directory / name / version).exists():
-                shutil.rmtree(directory / f"{name}-files" / version)
+def _remove_leftovers(directory: Path, name: str) -> None:
+    """Removes temporary folders of killed exports, and their files without a SavedModel."""
+    for folder in (directory, directory / name, directory / f"{name}-files"):
+        for leftover in filter(_is_leftover, folder.glob(".*.*")):
+            for written in leftover.glob(f"*/{saved_model.EXTRA}/{manifest.MANIFEST}"):
+                with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
+                    content = json.loads(written.read_text(encoding="utf-8"))
+                    model, version = Path(content["name"]).name, str(int(content["version"]))
+                    if not (directory / model / version).exists():
+                        shutil.rmtree(directory / f"{model}-files" / version)
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _place(source: Path, target: Path) -> None:

@@ -12,12 +12,14 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.data import Examples
 from keras_vit.tasks.registry import of
 from keras_vit.tasks.task import Predictions
 
@@ -98,14 +100,18 @@ class ArtifactComparison:
     worst: int
     ok: bool
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns the comparison for the manifest; NaN, which JSON does not have, is None."""
+        difference = None if math.isnan(self.largest_difference) else self.largest_difference
+        return {**dataclasses.asdict(self), "largest_difference": difference}
+
 
 def verify(
     artifacts: Sequence[Artifact],
-    images: Iterable[bytes],
+    examples: Examples,
     expected: Predictions,
     folder: Path,
     *,
-    names: Sequence[str],
     progress: bool = True,
 ) -> tuple[ArtifactComparison, ...]:
     """Runs artifacts in a process without Keras or keras_vit, and compares each image's outputs.
@@ -113,14 +119,14 @@ def verify(
     The first artifact must be a SavedModel: its `preprocess` signature computes the pixels for the
     other artifacts, so that every artifact receives the same input as on a server.
     """
+    if not len(examples):
+        raise ValueError("`images` must contain at least one encoded image. Received: none")
     folder.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(folder / "images.tfrecord")) as records:
-        for image in images:
-            records.write(image)
-    if not len(expected.outputs):
-        raise ValueError("`images` must contain at least one encoded image. Received: none")
+        for index in range(len(examples)):
+            records.write(examples.read(index))
     task = {
-        "names": list(names),
+        "names": list(examples.names),
         "threads": _THREADS,
         "output": of(expected.preprocessing).output,
         "artifacts": {a.name: [a.kind, str(a.path.resolve())] for a in artifacts},

@@ -132,7 +132,7 @@ def embed(
             "`source` must return one vector for each image. "
             f"Received: outputs of the shape {network.output_shape}"
         )
-    return rows(images, batch_size, *on_pixels(preprocessing, _on(network, preprocessing)))
+    return rows(images, batch_size, *_on(network, preprocessing))
 
 
 def _newest(folder: Path) -> Path | None:
@@ -143,17 +143,17 @@ def _newest(folder: Path) -> Path | None:
 
 
 def _of_model(model: keras.Model, name: str) -> Predictor:
-    _, network, preprocessing = finished(model)
-    return Predictor(name, preprocessing, *on_pixels(preprocessing, _on(network, preprocessing)))
+    found = finished(model)
+    return Predictor(name, found.preprocessing, *_on(found.network, found.preprocessing))
 
 
-def _on(network: keras.Model, preprocessing: Preprocessing) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function from uint8 pixels (B, h, w, C) to the outputs (B, R) of a network."""
+def _on(network: keras.Model, preprocessing: Preprocessing) -> tuple[Any, Any]:
+    """Returns the `read` and `run` functions of a network's predictor."""
     compute = network.predict_on_batch
     if keras.backend.backend() == "tensorflow":
         # `predict_on_batch` would compile with XLA, once per batch size.
         compute = predictor_graph(network)
-    return lambda pixels: np.asarray(compute(preprocessing.scale(pixels)))
+    return on_pixels(preprocessing, lambda pixels: np.asarray(compute(preprocessing.scale(pixels))))
 
 
 def _load_keras(path: Path) -> keras.Model:

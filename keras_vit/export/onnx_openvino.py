@@ -14,9 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import arguments, files, preprocessing_files
-from keras_vit.data.decode_and_resize import scale
-from keras_vit.export.saved_model import require_tensorflow
-from keras_vit.tasks.registry import finished
+from keras_vit.tasks.registry import Finished
 
 _OPSET = 18
 # Required packages by kind; the kind is also the name of the extra.
@@ -30,46 +28,46 @@ def require(kind: str) -> None:
         raise ImportError(f"{kind} needs {' and '.join(missing)}; {arguments.install_hint(kind)}")
 
 
-def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
-    """Exports a classifier as an ONNX file for ONNX Runtime.
+def write_onnx(exported: Finished, path: str | os.PathLike[str]) -> Path:
+    """Writes the ONNX file of a finished model, for ONNX Runtime.
 
     The input `pixels` is a uint8 tensor (B, h, w, C) at the model's size, in [0, 255], which the
     model scales. The output `probabilities` is a float32 tensor (B, classes). Labels and
     preprocessing are in the file's metadata.
     """
-    classify, spec, preprocessing = _function(model, "onnx")
     import onnx
     import tf2onnx
 
     # Without the handler, the exact GELU is silently converted to a file that no runtime loads.
     handlers: dict[str, Any] = {"Erfc": (_one_minus_erf, [])}
+    signature = [_pixels(exported)]
+    traced = tf.function(exported.outputs, input_signature=signature, autograph=False)
     proto, _ = tf2onnx.convert.from_function(
-        classify, [spec], opset=_OPSET, custom_op_handlers=handlers
+        traced, signature, opset=_OPSET, custom_op_handlers=handlers
     )
-    onnx.helper.set_model_props(proto, preprocessing_files.texts(preprocessing))
+    onnx.helper.set_model_props(proto, preprocessing_files.texts(exported.preprocessing))
     onnx.checker.check_model(proto)
     with files.atomic_path(path) as temporary:
         onnx.save(proto, temporary)
     return Path(path)
 
 
-def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
-    """Exports a classifier as an OpenVINO model.
+def write_openvino(exported: Finished, path: str | os.PathLike[str]) -> Path:
+    """Writes the OpenVINO files of a finished model.
 
     Input and output are the same as for `write_onnx`. Labels and preprocessing are in the `.xml`
     file, below `rt_info`, `keras_vit`. On a CPU with bfloat16, OpenVINO computes in bfloat16 unless
     `{"INFERENCE_PRECISION_HINT": "f32"}` is set.
     """
-    classify, spec, preprocessing = _function(model, "openvino")
     import openvino
 
     path = Path(path)
     with tempfile.TemporaryDirectory() as traced:
         archive = keras.export.ExportArchive()
-        archive.add_endpoint("serving_default", classify, [spec])
+        archive.add_endpoint("serving_default", exported.outputs, [_pixels(exported)])
         archive.write_out(traced, verbose=False)
         found = openvino.convert_model(traced)
-        for name, text in preprocessing_files.texts(preprocessing).items():
+        for name, text in preprocessing_files.texts(exported.preprocessing).items():
             found.set_rt_info(text, ["keras_vit", Path(name).stem])
         openvino.save_model(found, Path(traced) / "model.xml", compress_to_fp16=False)
         # The .xml file last: it requires the weights.
@@ -83,17 +81,10 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
 WRITERS = {"onnx": (write_onnx, "onnx"), "openvino": (write_openvino, "xml")}
 
 
-def _function(model: keras.Model, kind: str) -> tuple[Any, tf.TensorSpec, Any]:
-    require_tensorflow()
-    require(kind)
-    task, network, preprocessing = finished(model)
+def _pixels(exported: Finished) -> tf.TensorSpec:
+    preprocessing = exported.preprocessing
     shape = (None, *preprocessing.size, preprocessing.num_channels)
-    spec = tf.TensorSpec(shape, tf.uint8, "pixels")
-
-    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {task.output: network(scale(images, preprocessing), training=False)}
-
-    return tf.function(classify, input_signature=[spec], autograph=False), spec, preprocessing
+    return tf.TensorSpec(shape, tf.uint8, "pixels")
 
 
 def _one_minus_erf(context: Any, node: Any, name: str, args: Any) -> None:

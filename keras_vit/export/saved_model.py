@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit import accelerators, arguments, files, preprocessing_files
 from keras_vit.data.image_reading import Limits
-from keras_vit.tasks.registry import finished
+from keras_vit.tasks.registry import Finished, finished
 
 PRECISIONS = ("float32", "bfloat16", "auto")
 _MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # features of processors
@@ -68,11 +68,18 @@ def write(
         ['serving_default', 'classify_bytes']
     """
     require_tensorflow()
-    precision = chosen_precision(precision)
-    task, network, preprocessing = finished(model)
+    limits, precision = limits or Limits(), chosen_precision(precision)
+    return write_saved_model(finished(model), path, limits=limits, precision=precision)
+
+
+def write_saved_model(
+    exported: Finished, path: str | os.PathLike[str], *, limits: Limits, precision: str
+) -> Path:
+    """Writes the SavedModel of a finished model, in float32 or bfloat16."""
+    network, preprocessing = exported.network, exported.preprocessing
     with tempfile.TemporaryDirectory() as texts, files.atomic_path(path) as temporary:
         preprocessing_files.write(preprocessing, Path(texts))
-        served = task.served(network, preprocessing, Path(texts), limits or Limits(), precision)
+        served = exported.task.served(network, preprocessing, Path(texts), limits, precision)
         # The endpoints contain their weights. Tracking the model as well, as in the Keras guide,
         # would store each weight twice.
         archive = keras.export.ExportArchive()

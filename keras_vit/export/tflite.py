@@ -16,14 +16,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import arguments, files, preprocessing_files
-from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.image_reading import fit_within
 from keras_vit.export import tflite_metadata
 from keras_vit.export.integer_operators import quantizable
 from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.layers import ReducingBlock
 from keras_vit.models import cloning
-from keras_vit.tasks.registry import finished
+from keras_vit.tasks.registry import Finished, finished
 
 # Signatures for the converter; the second and third are for calibrated quantizations.
 _BYTES, _MEASURED, _FLOATS = "pixels", "measured_pixels", "float_pixels"
@@ -82,6 +81,7 @@ QUANTIZATIONS = {
     )
 }
 
+CALIBRATED = {name for name, quantization in QUANTIZATIONS.items() if quantization.calibrated}
 #: Written by default: for GPUs and for CPUs.
 USUAL = ("float16", "dynamic_range")
 
@@ -103,11 +103,7 @@ def quantizations_of(model: keras.Model) -> tuple[str, ...]:
         ('float32', 'float16', 'dynamic_range')
     """
     reduced = any(isinstance(layer, ReducingBlock) for layer in cloning.layers_of(model))
-    return tuple(
-        name
-        for name, quantization in QUANTIZATIONS.items()
-        if not (reduced and quantization.calibrated)
-    )
+    return tuple(name for name in QUANTIZATIONS if not (reduced and name in CALIBRATED))
 
 
 def write(
@@ -151,49 +147,50 @@ def write(
         >>> zipfile.ZipFile(path).namelist()
         ['preprocessing.json', 'labels.txt']
     """
+    require_tensorflow()
     check_quantization(quantization, model, images)
+    arguments.positive_int("batch_size", batch_size)
     with tempfile.TemporaryDirectory() as folder:
-        return TFLiteConverter(model, Path(folder), images, batch_size).write(quantization, path)
+        converter = TFLiteConverter(finished(model), Path(folder), images, batch_size)
+        return converter.write(quantization, path)
 
 
 class TFLiteConverter:
     """Traces a classifier once, then converts it with any number of TFLite quantizations.
 
     Args:
-        model: As for `write`.
+        exported: The finished model.
         folder: Folder for the traced model; can be deleted after the last `write`.
         images: As for `write`.
         batch_size: As for `write`.
-
-    Raises:
-        ValueError: As `write` does.
 
     Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
         >>> folder = Path(tempfile.mkdtemp())
-        >>> converter = TFLiteConverter(model, folder / "traced")
+        >>> converter = TFLiteConverter(finished(model), folder / "traced")
         >>> sizes = [converter.write(r, folder / r).stat().st_size for r in ("float32", "float16")]
         >>> sizes[0] > sizes[1]
         True
     """
 
     def __init__(
-        self, model: keras.Model, folder: Path, images: Sequence[bytes] = (), batch_size: int = 1
+        self, exported: Finished, folder: Path, images: Sequence[bytes] = (), batch_size: int = 1
     ) -> None:
-        require_tensorflow()
-        arguments.positive_int("batch_size", batch_size)
-        task, network, preprocessing = finished(model)
-        self._model, self._preprocessing, self._images = model, preprocessing, images
-        self._shape = (batch_size, *preprocessing.size, preprocessing.num_channels)
-        self._folder = str(folder)
+        self._exported, self._preprocessing = exported, exported.preprocessing
+        self._folder, self._images = str(folder), images
+        self._shape = (batch_size, *self._preprocessing.size, self._preprocessing.num_channels)
+
+    @functools.cached_property
+    def _traced(self) -> str:
+        """Traces the model, and returns the folder with its signatures."""
 
         def function(measured: bool) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-            form = quantizable(network, measured)
-            return lambda images: {task.output: form(scale(images, preprocessing), training=False)}
+            network = quantizable(self._exported.network, measured)
+            return dataclasses.replace(self._exported, network=network).outputs
 
         signatures = [(_BYTES, function(measured=False), tf.uint8)]
-        if images:
+        if self._images:
             measured = function(measured=True)
             signatures += [(_MEASURED, measured, tf.uint8), (_FLOATS, measured, tf.float32)]
         archive = keras.export.ExportArchive()
@@ -202,6 +199,7 @@ class TFLiteConverter:
             archive.add_endpoint(name, classify, [spec])
         # Converting from the function itself instead of a SavedModel loses the weights.
         archive.write_out(self._folder, verbose=False)
+        return self._folder
 
     def write(self, quantization: str, path: str | os.PathLike[str]) -> Path:
         """Writes a TFLite file with one of the quantizations.
@@ -226,7 +224,7 @@ class TFLiteConverter:
         if quantization.integer_only:  # the converter itself quantizes the inputs to bytes
             signature = _FLOATS
         converter = tf.lite.TFLiteConverter.from_saved_model(
-            self._folder, signature_keys=[signature]
+            self._traced, signature_keys=[signature]
         )
         converter.target_spec.supported_ops = list(quantization.operators)
         if quantization.optimize:
@@ -245,7 +243,7 @@ class TFLiteConverter:
             content = converter.convert()
         if not self._preprocessing.class_names:
             return content
-        return tflite_metadata.add(content, self._preprocessing, self._model.name)
+        return tflite_metadata.add(content, self._preprocessing, self._exported.network.name)
 
     @functools.cached_property
     def _pixels(self) -> list[np.ndarray]:
@@ -284,7 +282,7 @@ def check_quantization(quantization: str, model: keras.Model, images: Sequence[b
             "a model with reduced tokens; otherwise export the model before `reduce_tokens`. "
             f"Received: {quantization!r}"
         )
-    if QUANTIZATIONS[quantization].calibrated and not images:
+    if quantization in CALIBRATED and not images:
         raise ValueError(
             f"`images` must contain images for calibrating the quantization {quantization!r}. "
             "Received: none"

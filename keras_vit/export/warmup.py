@@ -35,7 +35,7 @@ def require() -> None:
         raise ImportError(f"Warm-up requests cannot be written: {NEEDED}")
 
 
-def write(folder: Path, *, name: str, batch_sizes: Sequence[int] = BATCH_SIZES) -> Path:
+def write_requests(folder: Path, *, name: str, batch_sizes: Sequence[int] = BATCH_SIZES) -> Path:
     """Writes one warm-up request per signature and batch size into a SavedModel folder."""
     require()
     from tensorflow_serving.apis import predict_pb2, prediction_log_pb2

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from importlib import metadata
+from typing import Any
 
 import keras
 
 from keras_vit import arguments
 from keras_vit.choices import PRETRAINING_TASKS, TASK_GROUP, TASKS
 from keras_vit.data import Examples
+from keras_vit.data.decode_and_resize import scale
 from keras_vit.models import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.task import Task
@@ -59,7 +62,27 @@ def check_command(command: str, preprocessing: Preprocessing) -> Task:
     return task
 
 
-def finished(model: keras.Model) -> tuple[Task, keras.Model, Preprocessing]:
-    """Returns a model's task, its float32 network and its complete preprocessing."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Finished:
+    """A trained model for prediction and export.
+
+    Args:
+        task: Its task.
+        network: Its network in float32, with the last activation.
+        preprocessing: Its complete preprocessing.
+    """
+
+    task: Task
+    network: keras.Model
+    preprocessing: Preprocessing
+
+    def outputs(self, pixels: Any) -> dict[str, Any]:
+        """Computes the outputs by name for pixels (B, h, w, C) in [0, 255] at the model's size."""
+        images = scale(pixels, self.preprocessing)
+        return {self.task.output: self.network(images, training=False)}
+
+
+def finished(model: keras.Model) -> Finished:
+    """Prepares a trained model for prediction and export."""
     task = of(preprocessing_of(model))
-    return task, *task.finished(model)
+    return Finished(task, *task.finished(model))

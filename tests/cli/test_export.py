@@ -132,6 +132,7 @@ def test_options_are_those_of_the_function() -> None:
         "warm_up",
         "tflite_batch_size",
         "precision",
+        "processor",
     ):
         assert asked[name].default == given[name].default
     assert {*get_args(serving_commands.Precision)} == {"float32", "bfloat16", "auto"}

@@ -29,6 +29,7 @@ from keras_vit.export import (
 )
 from keras_vit.export.bundle import _is_leftover
 from keras_vit.export.compare_artifacts import ArtifactComparison
+from keras_vit.tasks.registry import Finished
 from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
@@ -137,7 +138,7 @@ def test_versions_count_up(tmp_path: Path) -> None:
 def answered(monkeypatch: pytest.MonkeyPatch, *disagreeing: str) -> None:
     """Lets the files of a bundle agree, or not, without writing and running them."""
 
-    def write_model(model: keras.Model, path: Path, **options) -> Path:
+    def write_saved_model(exported: Finished, path: Path, **options) -> Path:
         path.mkdir()
         (path / "saved_model.pb").touch()
         return path
@@ -163,7 +164,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, *disagreeing: str) -> None:
             for artifact in artifacts
         )
 
-    monkeypatch.setattr(saved_model, "write", write_model)
+    monkeypatch.setattr(saved_model, "write_saved_model", write_saved_model)
     monkeypatch.setattr(tflite, "TFLiteConverter", TFLiteConverter)
     # The function of that name hides the module.
     monkeypatch.setattr(sys.modules["keras_vit.export.bundle"], "verify", verify)
@@ -230,8 +231,8 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
     answered(monkeypatch)
     verify, converter = module.verify, tflite.TFLiteConverter
 
-    def watched_verify(artifacts, images, *rest, **options):
-        drawn["verified"] = list(images)
+    def watched_verify(artifacts, examples, *rest, **options):
+        drawn["verified"] = list(map(examples.read, range(len(examples))))
         return verify(artifacts, *rest, **options)
 
     def watched_converter(model, folder, calibration, *rest):
@@ -248,7 +249,7 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"quantizations": ["int4"]}, "`quantizations` must be one of .*int4"),
+        ({"quantizations": ["int4"]}, "`quantization` must be one of .*int4"),
         ({"runtimes": ["tensorrt"]}, "`runtimes` must be one of .*tensorrt"),
         ({"min_agreement": 1.5}, r"`min_agreement` must be in \[0, 1\]. Received: .*1.5"),
         ({"name": "a/b"}, "`name` must be a plain folder name. Received: name='a/b'"),

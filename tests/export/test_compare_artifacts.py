@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +8,17 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit.data import Examples
 from keras_vit.export import VerificationError, compare_artifacts, load_predictor, tflite
 from keras_vit.export.compare_artifacts import Artifact, ArtifactComparison, table, verify
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.registry import finished
 from keras_vit.tasks.task import Predictions
 from tests.export.conftest import PREPROCESSING
 
 pytestmark = pytest.mark.tensorflow
 
 TRUTH = np.array([0, 1, 2, 3, 4, 5, 6, 0, 1, 2])
-NAMES = [f"{index}.png" for index in range(10)]
 
 
 def artifacts(exported: dict[str, Path]) -> list[Artifact]:
@@ -27,15 +29,18 @@ def artifacts(exported: dict[str, Path]) -> list[Artifact]:
 
 
 def test_verify_compares_image_by_image_in_another_process(
-    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
+    model: keras.Model,
+    exported: dict[str, Path],
+    images: list[bytes],
+    labeled: Examples,
+    tmp_path: Path,
 ) -> None:
     expected = load_predictor(model).probabilities(images)
     served, phone = verify(
         artifacts(exported),
-        images,
+        labeled,
         Predictions(TRUTH, expected, PREPROCESSING),
         tmp_path,
-        names=NAMES,
         progress=False,
     )
     assert served.ok
@@ -104,15 +109,21 @@ def test_labels_of_their_own_agree_by_their_thresholds() -> None:
 
 
 def test_not_a_number_never_agrees() -> None:
-    assert not compared(np.full_like(SCORES, np.nan), min_agreement=0).ok
+    result = compared(np.full_like(SCORES, np.nan), min_agreement=0)
+    assert not result.ok
+    assert result.to_json()["largest_difference"] is None  # NaN is not in JSON
 
 
 @pytest.mark.slow
 def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
-    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
+    model: keras.Model,
+    exported: dict[str, Path],
+    images: list[bytes],
+    labeled: Examples,
+    tmp_path: Path,
 ) -> None:
     expected = load_predictor(model).probabilities(images)
-    converter = tflite.TFLiteConverter(model, tmp_path / "traced", images, batch_size=3)
+    converter = tflite.TFLiteConverter(finished(model), tmp_path / "traced", images, batch_size=3)
     several = [
         Artifact(
             quantization,
@@ -124,10 +135,9 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
     ]
     results = verify(
         [artifacts(exported)[0], *several],
-        images,
+        labeled,
         Predictions(TRUTH, expected, PREPROCESSING),
         tmp_path / "work",
-        names=NAMES,
         progress=False,
     )
     assert all(0 < result.largest_difference < 0.3 for result in results[1:])
@@ -136,7 +146,7 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
 
 @pytest.mark.slow
 def test_a_file_that_does_not_load_is_told_with_what_was_said(
-    exported: dict[str, Path], images: list[bytes], tmp_path: Path
+    exported: dict[str, Path], labeled: Examples, tmp_path: Path
 ) -> None:
     (tmp_path / "half.tflite").write_bytes(exported["tflite"].read_bytes()[:1000])
     broken = [artifacts(exported)[0], Artifact("half", "tflite", tmp_path / "half.tflite")]
@@ -145,25 +155,25 @@ def test_a_file_that_does_not_load_is_told_with_what_was_said(
     ):
         verify(
             broken,
-            images,
+            labeled,
             Predictions(TRUTH, np.zeros((10, 7)), PREPROCESSING),
             tmp_path / "work",
-            names=NAMES,
             progress=False,
         )
 
 
 @pytest.mark.slow
 def test_an_image_that_the_server_refuses_is_told(
-    exported: dict[str, Path], images: list[bytes], tmp_path: Path
+    exported: dict[str, Path], labeled: Examples, tmp_path: Path
 ) -> None:
+    examples = labeled.subset([0, 1])
+    examples = dataclasses.replace(examples, encoded=(examples.encoded[0], b"text"))
     with pytest.raises(VerificationError, match=r"1\.png was refused: The image is not a JPEG"):
         verify(
             artifacts(exported)[:1],
-            [images[0], b"text"],
+            examples,
             Predictions(TRUTH[:2], np.zeros((2, 7)), PREPROCESSING),
             tmp_path,
-            names=NAMES[:2],
             progress=False,
         )
 

@@ -18,7 +18,7 @@ def test_warm_up_requests_are_answered(exported: dict[str, Path], tmp_path: Path
     logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     folder = tmp_path / "1"
     saved_model.write(keras.saving.load_model(exported["keras"]), folder)
-    path = warmup.write(folder, name="flowers", batch_sizes=(1, 3))
+    path = warmup.write_requests(folder, name="flowers", batch_sizes=(1, 3))
     assert path == folder / "assets.extra" / "tf_serving_warmup_requests"
     loaded = tf.saved_model.load(folder)
     seen, sent = [], set()
@@ -45,4 +45,4 @@ def test_requests_need_their_format(
 ) -> None:
     monkeypatch.setattr(warmup.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r'pip install -e "\.\[serving\]"'):
-        warmup.write(exported["saved_model"], name="vit")
+        warmup.write_requests(exported["saved_model"], name="vit")
