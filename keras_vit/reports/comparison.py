@@ -16,7 +16,7 @@ from keras_vit.models.keras_applications import application_names
 from keras_vit.reports.comparison_worker import RUN, ModelResult, measure_run, run_model
 from keras_vit.tasks.build import check_model
 from keras_vit.tasks.classification.figures import comparison_curves
-from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
+from keras_vit.tasks.classification.metrics import Report, decimal, evaluate_predictions
 from keras_vit.training import Run, RunConfig
 from keras_vit.visualization import save_figure
 
@@ -25,22 +25,18 @@ _FILES = ("comparison.md", "comparison.json", "curves.png")
 _SHOWN_CLASSES = 20  # in the table; comparison.json contains all classes
 
 
-def _number(value: float | None, digits: int = 1, unit: float = 1.0) -> str:
-    return "-" if value is None else f"{value / unit:.{digits}f}"
-
-
 def _training_speed(result: ModelResult) -> str:
     unknown = result.training_speed is None and len(result.history) == 1
-    return "- (one epoch)" if unknown else _number(result.training_speed)
+    return "- (one epoch)" if unknown else decimal(result.training_speed, 1)
 
 
 _COST: dict[str, Callable[[ModelResult], str]] = {
-    "parameters, millions": lambda c: _number(c.parameters, 2, unit=1e6),
-    "GFLOPs per image": lambda c: _number(c.flops, 2, unit=1e9),
+    "parameters, millions": lambda c: decimal(c.parameters / 1e6, 2),
+    "GFLOPs per image": lambda c: decimal(c.flops and c.flops / 1e9, 2),
     "images/s in training": _training_speed,
-    "images/s in inference": lambda c: _number(c.inference_speed),
-    "peak host memory in training, GB": lambda c: _number(c.peak_memory, 2, unit=1e9),
-    "minutes of training": lambda c: _number(c.training_minutes),
+    "images/s in inference": lambda c: decimal(c.inference_speed, 1),
+    "peak host memory in training, GB": lambda c: decimal(c.peak_memory and c.peak_memory / 1e9, 2),
+    "minutes of training": lambda c: decimal(c.training_minutes, 1),
 }
 
 
@@ -122,7 +118,7 @@ class Comparison:
             rows.append([name, *(f"{c.scores[name]:.4g}" for c in self.results)])
         rows += [[title, *map(cell, self.results)] for title, cell in _COST.items()]
         if self.reports:
-            minutes = (_number(c.minutes_to(GOOD)) for c in self.results)
+            minutes = (decimal(c.minutes_to(GOOD), 1) for c in self.results)
             rows.append([f"minutes to {GOOD:.0%} accuracy", *minutes])
         start = (markdown(c.start) if c.start else "**random weights**" for c in self.results)
         return [["started from", *start], *rows]
@@ -136,7 +132,7 @@ class Comparison:
             ["mean F1", *(f"{report.macro_f1:.4f}" for report in self.reports)],
         ]
         for name in names[:_SHOWN_CLASSES]:
-            rows.append([f"F1 of {markdown(name)}", *(_number(f1.get(name), 4) for f1 in scores)])
+            rows.append([f"F1 of {markdown(name)}", *(decimal(f1.get(name)) for f1 in scores)])
         if left_out := names[_SHOWN_CLASSES:]:
             rows.append([f"... and {len(left_out)} more classes", *("" for _ in scores)])
         return rows

@@ -15,7 +15,7 @@ import yaml
 from keras_vit import arguments, files, models, tasks
 from keras_vit.escapes import markdown, markdown_table
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.classification.metrics import decimal
+from keras_vit.tasks.classification.metrics import ClassScores, decimal
 from keras_vit.tasks.task import numbers
 from keras_vit.training import Run
 from keras_vit.weights import registry
@@ -200,13 +200,10 @@ def _metrics(scores: dict[str, Any]) -> str:
             f"{scores['micro_f1']:.4f} micro, {scores['macro_f1']:.4f} macro."
         )
     low, high = scores["interval_95"]
-    columns = ("precision", "recall", "f1")
-    rows = [
-        [markdown(row["name"]), *(f"{row[name]:.4f}" for name in columns), str(row["support"])]
-        for row in scores["per_class"]
-    ]
+    rows = [ClassScores(**row) for row in scores["per_class"]]
+    cells = [[markdown(name), *map(decimal, values)] for name, *values in rows]
     return (
         f"## Metrics\n\nOn the {scores['num_examples']} held-out images: accuracy "
         f"**{scores['accuracy']:.4f}**, 95% interval {low:.4f} to {high:.4f}.\n\n"
-        + markdown_table(["class", "precision", "recall", "F1", "images"], rows)
+        + markdown_table(["class", "precision", "recall", "F1", "images"], cells)
     )
