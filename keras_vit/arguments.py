@@ -43,6 +43,13 @@ def listed(title: str, lines: Sequence[str], shown: int = 20) -> str:
     return "\n  ".join([title, *lines[:shown], *more])
 
 
+def text_table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Formats rows as lines of aligned columns; `sides` has `<` or `>` for each column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    columns = [f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True)]
+    return ["  ".join(columns).format(*row).rstrip() for row in rows]
+
+
 def one_of(name: str, value: object, options: Sequence[object], hint: str = "") -> None:
     """Raises `ValueError` unless `value` is one of `options`; `hint` replaces the nearest."""
     if value in options:

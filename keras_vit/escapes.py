@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 # Control characters, except newlines and tabs; directions of text; undecodable bytes of file names.
@@ -29,6 +30,13 @@ def say(text: object, file: IO[str] | None = None) -> None:
 def markdown(text: object) -> str:
     """Returns text as one line of Markdown, for any cell, without markup, links and HTML."""
     return _MARKUP.sub(r"\\\g<0>", terminal(" ".join(str(text).split())))
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a Markdown table of escaped cells, with aligned columns."""
+    lines = [head, ["---"] * len(head), *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
 
 
 def csv_cell(value: Any) -> Any:

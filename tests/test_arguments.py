@@ -27,6 +27,15 @@ def test_shortlist_counts_what_it_leaves_out() -> None:
     assert arguments.shortlist(["a", "b", "c"], shown=1) == "a and 2 more"
 
 
+def test_text_table_aligns_each_column() -> None:
+    rows = [("name", "px", "license"), ("imagenet", "224", "MIT"), ("a", "32", "")]
+    assert arguments.text_table(rows, "<><") == [
+        "name       px  license",
+        "imagenet  224  MIT",
+        "a          32",
+    ]
+
+
 def test_listed_shows_twenty_lines_at_most() -> None:
     lines = [str(i) for i in range(21)]
     assert arguments.listed("Title:", lines[:20]) == "Title:\n  " + "\n  ".join(lines[:20])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_vit.escapes import csv_cell, csv_text, markdown, say, terminal
+from keras_vit.escapes import csv_cell, csv_text, markdown, markdown_table, say, terminal
 
 CLEAR = "\x1b[2J\x1b]0;title\x07rose\r\x9b31m"
 
@@ -110,3 +110,12 @@ def test_errors_of_commands_do_not_move_the_cursor(
     with pytest.raises(SystemExit):
         app.main()
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_markdown_table_has_columns_of_one_width() -> None:
+    assert markdown_table(["", "images"], [["rose", "7"], ["daisy", "13"]]).splitlines() == [
+        "|       | images |",
+        "| ---   | ---    |",
+        "| rose  | 7      |",
+        "| daisy | 13     |",
+    ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from keras_vit import choices
+from keras_vit.arguments import text_table
 from keras_vit.cli.options import argument, check_out, check_weights, option, parse_size
 from keras_vit.startup import start_keras
 
@@ -131,10 +132,5 @@ def _table(model: str, rows: list[Any]) -> str:
         top1 = f"{row.top1:.2f}" if row.top1 else "-"
         numbers = (row.image_size, row.classes or "-", top1, row.mebibytes or "-")
         cells.append((row.name, *map(str, numbers), row.license))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        f"{name:<{widths[0]}}  {'  '.join(map(str.rjust, numbers, widths[1:]))}  {license}"
-        for name, *numbers, license in cells
-    ]
     usual = [f"{a}: {row.name}" for row in rows for a in row.aliases if a.startswith("imagenet")]
-    return "\n".join([model, *lines, *usual, ""])
+    return "\n".join([model, *text_table(cells, "<>>>><"), *usual, ""])

@@ -10,19 +10,34 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit import data, files, output_folder, tasks, weights, zoo
-from keras_vit.escapes import markdown
+from keras_vit.escapes import markdown, markdown_table
 from keras_vit.evaluation import McNemar, mcnemar
 from keras_vit.models.keras_applications import application_names
 from keras_vit.reports.comparison_worker import RUN, ModelResult, measure_run, run_model
 from keras_vit.tasks.build import check_model
 from keras_vit.tasks.classification.figures import comparison_curves
-from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
+from keras_vit.tasks.classification.metrics import Report, decimal, evaluate_predictions
 from keras_vit.training import Run, RunConfig
 from keras_vit.visualization import save_figure
 
 GOOD = 0.95  # accuracy up to which the training minutes are counted
 _FILES = ("comparison.md", "comparison.json", "curves.png")
 _SHOWN_CLASSES = 20  # in the table; comparison.json contains all classes
+
+
+def _training_speed(result: ModelResult) -> str:
+    unknown = result.training_speed is None and len(result.history) == 1
+    return "- (one epoch)" if unknown else decimal(result.training_speed, 1)
+
+
+_COST: dict[str, Callable[[ModelResult], str]] = {
+    "parameters, millions": lambda c: decimal(c.parameters / 1e6, 2),
+    "GFLOPs per image": lambda c: decimal(c.flops and c.flops / 1e9, 2),
+    "images/s in training": _training_speed,
+    "images/s in inference": lambda c: decimal(c.inference_speed, 1),
+    "peak host memory in training, GB": lambda c: decimal(c.peak_memory and c.peak_memory / 1e9, 2),
+    "minutes of training": lambda c: decimal(c.training_minutes, 1),
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,7 +69,7 @@ class Comparison:
 
     def markdown(self) -> str:
         """Formats the comparison as Markdown."""
-        table = _table(["", *(markdown(c.name) for c in self.results)], self._rows())
+        table = markdown_table(["", *(markdown(c.name) for c in self.results)], self._rows())
         parts = [f"## Results on {len(self.results[0].names)} held-out images", table]
         parts += [test.text(*map(markdown, names)) for names, test in self.tests.items()]
         if len(self.tests) > 1:
@@ -98,34 +113,15 @@ class Comparison:
         return table, content, save_figure(curves, picture)
 
     def _rows(self) -> list[list[str]]:
-        def row(name: str, tell: Callable[[ModelResult], str]) -> list[str]:
-            return [name, *(tell(result) for result in self.results)]
-
-        def number(value: float | None, digits: int = 1) -> str:
-            return "-" if value is None else f"{value:.{digits}f}"
-
-        def scaled(value: int | None, unit: float) -> str:
-            return number(None if value is None else value / unit, 2)
-
-        def speed(result: ModelResult) -> str:
-            unknown = result.training_speed is None and len(result.history) == 1
-            return "- (one epoch)" if unknown else number(result.training_speed)
-
-        def minutes_to(result: ModelResult) -> str:
-            return number(result.minutes_to(GOOD))
-
-        return [
-            row("started from", lambda c: markdown(c.start) if c.start else "**random weights**"),
-            *(self._class_rows() if self.reports else ()),
-            *([n, *(f"{c.scores[n]:.4g}" for c in self.results)] for n in self.results[0].scores),
-            row("parameters, millions", lambda c: scaled(c.parameters, 1e6)),
-            row("GFLOPs per image", lambda c: scaled(c.flops, 1e9)),
-            row("images/s in training", speed),
-            row("images/s in inference", lambda c: number(c.inference_speed)),
-            row("peak host memory in training, GB", lambda c: scaled(c.peak_memory, 1e9)),
-            row("minutes of training", lambda c: number(c.training_minutes)),
-            *([row(f"minutes to {GOOD:.0%} accuracy", minutes_to)] if self.reports else ()),
-        ]
+        rows = self._class_rows() if self.reports else []
+        for name in self.results[0].scores:
+            rows.append([name, *(f"{c.scores[name]:.4g}" for c in self.results)])
+        rows += [[title, *map(cell, self.results)] for title, cell in _COST.items()]
+        if self.reports:
+            minutes = (decimal(c.minutes_to(GOOD), 1) for c in self.results)
+            rows.append([f"minutes to {GOOD:.0%} accuracy", *minutes])
+        start = (markdown(c.start) if c.start else "**random weights**" for c in self.results)
+        return [["started from", *start], *rows]
 
     def _class_rows(self) -> list[list[str]]:
         scores = [{row.name: row.f1 for row in report.per_class} for report in self.reports]
@@ -135,13 +131,11 @@ class Comparison:
             ["95% interval", *("{:.4f} to {:.4f}".format(*r.interval) for r in self.reports)],
             ["mean F1", *(f"{report.macro_f1:.4f}" for report in self.reports)],
         ]
-        rows += [
-            [f"F1 of {markdown(name)}", *(f"{s[name]:.4f}" if name in s else "-" for s in scores)]
-            for name in names[:_SHOWN_CLASSES]
-        ]
-        left_out = len(names[_SHOWN_CLASSES:])
-        more = [[f"... and {left_out} more classes", *("" for _ in scores)]] if left_out else []
-        return rows + more
+        for name in names[:_SHOWN_CLASSES]:
+            rows.append([f"F1 of {markdown(name)}", *(decimal(f1.get(name)) for f1 in scores)])
+        if left_out := names[_SHOWN_CLASSES:]:
+            rows.append([f"... and {len(left_out)} more classes", *("" for _ in scores)])
+        return rows
 
 
 def compare(
@@ -280,9 +274,3 @@ def _label(name: str) -> str:
     path = Path(name).resolve()
     # Runs of a comparison are all named `run`, each in a folder with the model's name.
     return path.parent.name if path.name == RUN else path.name
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)

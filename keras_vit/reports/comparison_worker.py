@@ -97,28 +97,26 @@ def run_model(name: str, config: RunConfig, folder: Path) -> ModelResult:
     if not (folder / COST).is_file():
         write_config(path, config)
         _in_a_process(name, folder)
-    return _read(name, config.weights, folder / RUN, folder)
+    return _read(name, Run(folder / RUN), folder)
 
 
 def measure_run(name: str, run: Run, folder: Path) -> ModelResult:
     """Measures the model of a complete run in a separate process."""
     run.require_complete()
-    folder.mkdir(parents=True, exist_ok=True)
     _in_a_process(name, folder, run.path.resolve())
-    return _read(name, run.read_config().weights, run.path, folder)
+    return _read(name, run, folder)
 
 
 def main(folder: str, run: str | None = None) -> None:
     """Measures the model of `run`, or else of a new run with the `config.yaml` in `folder`."""
-    path = Path(folder)
+    path, memory = Path(folder), None
+    own = Run(run or path / RUN)
     try:
-        if run is not None:
-            _measure(Run(run), path, memory=None)
-            return
-        own = Run(path / RUN)
-        resumed = own.config.is_file()
-        train(read_config(path / CONFIG), own.path, resume=resumed, tensorboard=False)
-        _measure(own, path, memory=None if resumed else cost.peak_memory())
+        if run is None:
+            resumed = own.config.is_file()
+            train(read_config(path / CONFIG), own.path, resume=resumed, tensorboard=False)
+            memory = None if resumed else cost.peak_memory()
+        _measure(own, path, memory)
     except KeyboardInterrupt as stopped:
         print(f"\n{stopped}")
         sys.exit(_STOPPED)
@@ -168,7 +166,6 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
     else:
         scores = numbers(task.evaluate(model, held_out).result.to_json())
         labels, probabilities, class_names = np.zeros(0, int), np.zeros((0, 0)), ()
-    folder.mkdir(parents=True, exist_ok=True)
     with files.atomic_path(folder / PREDICTIONS) as temporary:
         np.savez_compressed(
             temporary,
@@ -189,17 +186,17 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
     files.write_json(folder / COST, found)  # last, because this file marks the folder as complete
 
 
-def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelResult:
-    run = Run(run_path)
+def _read(name: str, run: Run, folder: Path) -> ModelResult:
+    config = run.read_config()
     found = json.loads((folder / COST).read_text(encoding="utf-8"))
     with np.load(folder / PREDICTIONS) as stored:
         answers = {key: stored[key] for key in stored.files}
-    metric, _ = get(run.read_config().task).monitor or ("loss", "")
+    metric, _ = get(config.task).monitor or ("loss", "")
     values = {int(row["epoch"]): row[f"val_{metric}"] for row in history.read(run.history)}
     minutes = np.cumsum([_minutes(run).get(epoch, math.nan) for epoch in values])
     return ModelResult(
         name=name,
-        start=Path(start).name or start if start else None,
+        start=config.weights and (Path(config.weights).name or config.weights),
         names=tuple(answers["names"].tolist()),
         labels=answers["labels"],
         probabilities=answers["probabilities"],

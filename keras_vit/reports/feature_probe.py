@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import data, evaluation, files
+from keras_vit import arguments, data, evaluation, files
 from keras_vit.data.pipeline import read_pixels
 from keras_vit.evaluation.feature_probes import NEIGHBORS
 from keras_vit.evaluation.few_shot import SEEDS, SHOTS
@@ -42,9 +42,9 @@ class ProbeResult:
         >>> few_shot = evaluation.FewShot(1, (0.5, 0.7))
         >>> print(ProbeResult((few_shot,), 0.9, None, 80, 20).text())
         accuracy on 20 held-out images, from frozen features
-          1 example per class           0.6000, standard deviation 0.1414 over 2 draws
-          20 nearest neighbors         0.9000, of all 80 training images
-          logistic regression           - (a class has fewer than three images)
+          1 example per class   0.6000, standard deviation 0.1414 over 2 draws
+          20 nearest neighbors  0.9000, of all 80 training images
+          logistic regression   - (a class has fewer than three images)
     """
 
     few_shot: tuple[evaluation.FewShot, ...]
@@ -55,19 +55,19 @@ class ProbeResult:
 
     def text(self) -> str:
         """Formats the accuracies as a table for printing."""
-        lines = [f"accuracy on {self.test} held-out images, from frozen features"]
+        rows = []
         for row in self.few_shot:
             name = f"{row.shots} example{'s' if row.shots > 1 else ''} per class"
             draws = f"standard deviation {row.spread:.4f} over {len(row.accuracies)} draws"
-            lines.append(f"  {name:<30}{row.mean:.4f}, {draws}")
+            rows.append((name, f"{row.mean:.4f}, {draws}"))
         everything = f"of all {self.training} training images"
-        voters = f"{min(NEIGHBORS, self.training)} nearest neighbors"
-        lines.append(f"  {voters:<30}{self.neighbors:.4f}, {everything}")
-        told = "- (a class has fewer than three images)"
+        linear = "- (a class has fewer than three images)"
         if self.linear is not None:
-            told = f"{self.linear:.4f}, {everything}"
-        lines.append(f"  {'logistic regression':<30}{told}")
-        return "\n".join(lines)
+            linear = f"{self.linear:.4f}, {everything}"
+        voters = f"{min(NEIGHBORS, self.training)} nearest neighbors"
+        rows += [(voters, f"{self.neighbors:.4f}, {everything}"), ("logistic regression", linear)]
+        title = f"accuracy on {self.test} held-out images, from frozen features"
+        return arguments.listed(title, arguments.text_table(rows, "<<"))
 
     def to_json(self) -> dict[str, Any]:
         """Returns all results as a dictionary that can be stored as JSON."""

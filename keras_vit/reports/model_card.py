@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from keras_vit import arguments, files, models, tasks
-from keras_vit.escapes import markdown
+from keras_vit.escapes import markdown, markdown_table
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.classification.metrics import decimal
+from keras_vit.tasks.classification.metrics import ClassScores, decimal
 from keras_vit.tasks.task import numbers
 from keras_vit.training import Run
 from keras_vit.weights import registry
@@ -187,9 +187,8 @@ def _uses(preprocessing: Preprocessing | None) -> str:
 
 
 def _numbers(scores: dict[str, Any]) -> str:
-    lines = ["## Metrics\n\nOn the held-out images:\n", "| metric | value |", "|---|---|"]
-    lines += [f"| {markdown(n)} | {value:.4g} |" for n, value in numbers(scores).items()]
-    return "\n".join(lines)
+    rows = [[markdown(name), f"{value:.4g}"] for name, value in numbers(scores).items()]
+    return f"## Metrics\n\nOn the held-out images:\n\n{markdown_table(['metric', 'value'], rows)}"
 
 
 def _metrics(scores: dict[str, Any]) -> str:
@@ -201,15 +200,10 @@ def _metrics(scores: dict[str, Any]) -> str:
             f"{scores['micro_f1']:.4f} micro, {scores['macro_f1']:.4f} macro."
         )
     low, high = scores["interval_95"]
-    lines = [
+    rows = [ClassScores(**row) for row in scores["per_class"]]
+    cells = [[markdown(name), *map(decimal, values)] for name, *values in rows]
+    return (
         f"## Metrics\n\nOn the {scores['num_examples']} held-out images: accuracy "
-        f"**{scores['accuracy']:.4f}**, 95% interval {low:.4f} to {high:.4f}.\n",
-        "| class | precision | recall | F1 | images |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {markdown(row['name'])} | {row['precision']:.4f} | {row['recall']:.4f} | "
-        f"{row['f1']:.4f} | {row['support']} |"
-        for row in scores["per_class"]
-    ]
-    return "\n".join(lines)
+        f"**{scores['accuracy']:.4f}**, 95% interval {low:.4f} to {high:.4f}.\n\n"
+        + markdown_table(["class", "precision", "recall", "F1", "images"], cells)
+    )

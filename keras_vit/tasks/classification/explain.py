@@ -102,10 +102,9 @@ def find_class(name: str, labels: Sequence[str]) -> int:
         return list(labels).index(name)
     if name.isdecimal() and int(name) < len(labels):
         return int(name)
-    shown = ", ".join(labels[:20])
     raise ValueError(
-        f"`of_class` must be one of the model's {len(labels)} classes: {shown}"
-        f"{' ...' if len(labels) > 20 else ''}.{arguments.nearest(name, labels)} "
+        f"`of_class` must be one of the model's {len(labels)} classes: "
+        f"{arguments.shortlist(labels, shown=20)}.{arguments.nearest(name, labels)} "
         f"Received: of_class={name!r}"
     )
 

@@ -149,11 +149,16 @@ def score_table(
     return [*lines, *map(line, averages)]
 
 
-def decimal(value: Any) -> str:
-    """Returns a score with four digits, `"-"` for None, and any other value as it is."""
+def score_cells(rows: Sequence[Any]) -> list[list[str]]:
+    """Returns the cells of a table on a page: a row per class with the name first."""
+    return [[shorten(name), *(decimal(cell, 3) for cell in cells)] for name, *cells in rows]
+
+
+def decimal(value: Any, digits: int = 4) -> str:
+    """Returns a float with a number of digits, `"-"` for None, and any other value as it is."""
     if value is None:
         return "-"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
 def left_out(rows: Sequence[Any], what: str) -> list[str]:

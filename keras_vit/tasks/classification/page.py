@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit.evaluation.slices import Slice
 from keras_vit.tasks.classification.calibration import Calibration, Reliability
 from keras_vit.tasks.classification.figures import confusion_matrix, reliability_diagram
-from keras_vit.tasks.classification.metrics import Report, shorten
+from keras_vit.tasks.classification.metrics import Report, score_cells, shorten
 from keras_vit.tasks.classification.mistakes import Mistake
 from keras_vit.tasks.task import Details
 from keras_vit.visualization import html_page
@@ -72,10 +72,7 @@ def _scores(scores: Report) -> Section:
 
 def _classes(scores: Report) -> Section:
     head = ["class", "precision", "recall", "F1", "images"]
-    rows = [
-        [shorten(r.name), f"{r.precision:.3f}", f"{r.recall:.3f}", f"{r.f1:.3f}", str(r.support)]
-        for r in scores.per_class
-    ]
+    rows = score_cells(scores.per_class)
     note = html_page.paragraph(
         "Precision: fraction of the predictions of this class that are correct. Recall: fraction "
         "of the images of this class that are predicted as this class.",

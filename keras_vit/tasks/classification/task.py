@@ -115,7 +115,7 @@ class Classification(Task):
             raise ValueError(
                 f"The classes of {self.config.data} must match those in {run.labels}. Restore "
                 "the original classes, or start a new run. Received: the classes "
-                f"{', '.join(examples.class_names[:20])}"
+                f"{arguments.shortlist(examples.class_names, shown=20)}"
             )
 
     def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:

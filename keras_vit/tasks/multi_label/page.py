@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit.tasks.classification.metrics import shorten
+from keras_vit.tasks.classification.metrics import decimal, score_cells
 from keras_vit.tasks.multi_label.figures import label_scores
 from keras_vit.tasks.multi_label.metrics import MultiLabelReport
 from keras_vit.tasks.task import Details
@@ -38,7 +38,7 @@ class MultiLabelDetails(Details):
 
 def _summary(scores: MultiLabelReport) -> html_page.Section:
     summary = [
-        (_number(scores.mean_average_precision), "mean average precision"),
+        (decimal(scores.mean_average_precision, 3), "mean average precision"),
         (f"{scores.micro_f1:.3f}", "micro F1"),
         (f"{scores.macro_f1:.3f}", "macro F1"),
         (f"{scores.subset_accuracy:.1%}", "images with all labels correct"),
@@ -48,16 +48,9 @@ def _summary(scores: MultiLabelReport) -> html_page.Section:
 
 
 def _labels(scores: MultiLabelReport) -> html_page.Section:
-    rows = [
-        [
-            shorten(r.name), f"{r.precision:.3f}", f"{r.recall:.3f}", f"{r.f1:.3f}",
-            _number(r.average_precision), str(r.support), f"{r.threshold:.3f}",
-        ]
-        for r in scores.per_label
-    ]  # fmt: skip
     head = ["label", "precision", "recall", "F1", "average precision", "images", "threshold"]
     drawing = html_page.drawing(to_svg(label_scores(scores), "scores for each label"))
-    parts = [html_page.table(head, rows), drawing]
+    parts = [html_page.table(head, score_cells(scores.per_label)), drawing]
     return html_page.Section("classes", "Results for each label", parts)
 
 
@@ -65,13 +58,9 @@ def _slices(slices: Mapping[tuple[str, str], MultiLabelReport]) -> html_page.Sec
     head = ["images with", "mean average precision", "micro F1", "all labels correct", "images"]
     rows = [
         [
-            f"{column}: {value or '(empty)'}", _number(r.mean_average_precision),
+            f"{column}: {value or '(empty)'}", decimal(r.mean_average_precision, 3),
             f"{r.micro_f1:.3f}", f"{r.subset_accuracy:.1%}", str(r.num_examples),
         ]
         for (column, value), r in slices.items()
     ]  # fmt: skip
     return html_page.Section("slices", "Results on subsets", [html_page.table(head, rows)])
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

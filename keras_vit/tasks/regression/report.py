@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
+from keras_vit.arguments import text_table
 from keras_vit.visualization.drawing import shorten
 
 
@@ -38,8 +39,8 @@ class RegressionReport:
         >>> report = RegressionReport(np.array([[1.0], [3.0]]), np.array([[1.5], [3.0]]), ["age"])
         >>> print(report.text())
         2 images
-        target                       MAE        RMSE        R2
-        age                         0.25      0.3536    0.8750
+        target   MAE    RMSE      R2
+        age     0.25  0.3536  0.8750
     """
 
     targets: np.ndarray
@@ -55,10 +56,10 @@ class RegressionReport:
 
     def text(self) -> str:
         """Formats the result as a table."""
-        rows = [f"{len(self.targets)} images", f"{'target':<20}{'MAE':>12}{'RMSE':>12}{'R2':>10}"]
+        rows = [("target", "MAE", "RMSE", "R2")]
         for name, mae, rmse, r2 in self.errors:
-            rows.append(f"{shorten(name, 19):<20}{mae:>12.4g}{rmse:>12.4g}{r2:>10.4f}")
-        return "\n".join(rows)
+            rows.append((shorten(name), f"{mae:.4g}", f"{rmse:.4g}", f"{r2:.4f}"))
+        return "\n".join([f"{len(self.targets)} images", *text_table(rows, "<>>>")])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as a dictionary, with the mean R2 of the targets."""
