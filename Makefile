@@ -54,9 +54,10 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # well; test-all runs there all that computes, as users do.
 ON_JAX := tests/layers tests/models/test_vit.py tests/models/test_feature_extractor.py tests/weights/test_parity.py
 
-# A thread for each process, which do not wait for each other then; test-all computes as users do.
+# A thread for each process, which do not wait for each other then, and graphs that TensorFlow does
+# not optimize; test-all computes as users do.
 test: install ## run the tests: all on TensorFlow, then what computes on JAX
-	TF_NUM_INTRAOP_THREADS=1 KERAS_BACKEND=tensorflow $(PYTEST) -q $(SPREAD)
+	TF_NUM_INTRAOP_THREADS=1 KERAS_VIT_TEST_QUICK=1 KERAS_BACKEND=tensorflow $(PYTEST) -q $(SPREAD)
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 KERAS_BACKEND=jax $(PYTEST) -q $(SPREAD) $(ON_JAX)
 
 test-all: test-all-tensorflow test-all-jax ## the same and the slow tests

@@ -24,6 +24,8 @@ if keras.backend.backend() == "tensorflow":
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
+    if os.environ.get("KERAS_VIT_TEST_QUICK"):  # a quarter of the tests' time is spent on graphs
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -193,7 +193,8 @@ def _read(name: str, run: Run, folder: Path) -> ModelResult:
         answers = {key: stored[key] for key in stored.files}
     metric, _ = get(config.task).monitor or ("loss", "")
     values = {int(row["epoch"]): row[f"val_{metric}"] for row in history.read(run.history)}
-    minutes = np.cumsum([_minutes(run).get(epoch, math.nan) for epoch in values])
+    known = _minutes(run)
+    minutes = np.cumsum([known.get(epoch, math.nan) for epoch in values])
     return ModelResult(
         name=name,
         start=config.weights and (Path(config.weights).name or config.weights),

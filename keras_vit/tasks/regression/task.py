@@ -14,6 +14,7 @@ from keras_vit import data, zoo
 from keras_vit.data.target_kinds import NUMBERS
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import build_encoder
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.regression.figures import scatter_plot
@@ -91,6 +92,17 @@ class Regression(Task):
             np.maximum(deviation, 1e-6).tolist(), mean.tolist(), dtype="float32", name=UNITS
         )
         return keras.Model(encoder.input, units(head(encoder.output)), name=encoder.name)
+
+    def resolved(self, examples: data.Examples) -> dict[str, Any]:
+        return {"target_means": examples.targets.mean(axis=0).tolist()}
+
+    def check_resumed(self, run: RunFolder, examples: data.Examples) -> None:
+        found = self.resolved(examples)
+        if found["target_means"] != run.resolved().get("target_means", found["target_means"]):
+            raise ValueError(
+                f"The targets of {self.config.data} must be those that the run was started with, "
+                f"because their mean and deviation are stored in the model. Received: {found}"
+            )
 
     def objective(self, network: keras.Model, training: data.Examples) -> Objective:
         return RegressionObjective(network)

@@ -11,6 +11,8 @@ import PIL.Image
 import pytest
 
 from keras_vit.export import load_predictor
+from keras_vit.tasks.regression.task import Regression
+from keras_vit.training import Run
 from tests.cli.commands import call_main
 from tests.cli.conftest import Call
 from tests.cli.conftest import call as call
@@ -154,3 +156,11 @@ def test_tables_of_splits_have_the_same_targets(call: Call, tmp_path: Path) -> N
     code, _, message = call("data", "check", tmp_path, *TASK)
     assert code == 1
     assert "must have the same targets, in the same order" in message
+
+
+def test_other_targets_are_not_resumed(run: Path, gray: Path) -> None:
+    task = Regression(Run(run).read_config())
+    examples = task.load(gray)
+    task.check_resumed(Run(run), examples)
+    with pytest.raises(ValueError, match=r"The targets of .* must be those that the run was start"):
+        task.check_resumed(Run(run), examples.subset(range(7)))
