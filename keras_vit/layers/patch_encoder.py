@@ -15,13 +15,10 @@ from keras_vit import arguments
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.position_embedding import (
+    POSITIONS,
     RESIZE_METHODS,
-    check_channels,
     resize_table,
-    sincos_2d,
 )
-
-POSITION_EMBEDDINGS = ("learned", "learned_2d", "sincos_2d", "none")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -83,7 +80,7 @@ class PatchEncoder(BaseLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        arguments.one_of("position_embedding", position_embedding, POSITION_EMBEDDINGS)
+        arguments.one_of("position_embedding", position_embedding, tuple(POSITIONS))
         arguments.one_of("position_interpolation", position_interpolation, RESIZE_METHODS)
         self.hidden_size = arguments.positive_int("hidden_size", hidden_size)
         self.class_token = bool(class_token)
@@ -97,7 +94,8 @@ class PatchEncoder(BaseLayer):
         )
         self.position_interpolation = position_interpolation
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
-        check_channels(self.hidden_size, position_embedding)
+        self.kind = POSITIONS[position_embedding]
+        self.kind.check(self.hidden_size)
         self.projection = self._part(
             keras.layers.Dense,
             self.hidden_size,
@@ -130,18 +128,17 @@ class PatchEncoder(BaseLayer):
                 "`position_grid` must be given if the image size is unknown. Received: "
                 f"position_grid=None, a grid of {grid} patches"
             )
-        if self.position_embedding == "sincos_2d":
-            self._sincos = sincos_2d((h, w), d)
-            return
-        if self.num_prefix_tokens and self.prefix_position:
+        self._stored_grid = (h, w)
+        shapes = self.kind.shapes((h, w), d)
+        if shapes and self.num_prefix_tokens and self.prefix_position:
             self.prefix_table = self.add_weight(
                 name="prefix_position", shape=(1, self.num_prefix_tokens, d), initializer=normal
             )
-        if self.position_embedding == "learned":
-            self.table = self.add_weight(name="position", shape=(h, w, d), initializer=normal)
-        else:
-            self.rows = self.add_weight(name="row", shape=(h, 1, d // 2), initializer=normal)
-            self.columns = self.add_weight(name="column", shape=(1, w, d // 2), initializer=normal)
+        self._position_variables = {
+            name: self.add_weight(name=name, shape=shape, initializer=normal)
+            for name, shape in shapes.items()
+        }
+        self._fixed = None if shapes else self.kind.table({}, (h, w), d)
 
     def call(self, patches: Any, training: bool | None = None) -> Any:
         return self.assemble(self.projection(patches), training)
@@ -193,19 +190,15 @@ class PatchEncoder(BaseLayer):
             >>> tuple(encoder.positions().shape), tuple(encoder.positions((4, 7)).shape)
             ((3, 5, 8), (4, 7, 8))
         """
-        if self.position_embedding == "learned":
-            table = ops.convert_to_tensor(self.table)
-        elif self.position_embedding == "sincos_2d":
-            table = ops.convert_to_tensor(self._sincos)
-        elif self.position_embedding == "learned_2d":
-            shape = (self.rows.shape[0], self.columns.shape[1], self.hidden_size // 2)
-            halves = [ops.broadcast_to(half, shape) for half in (self.rows, self.columns)]
-            table = ops.concatenate(halves, axis=-1)
-        else:
+        if self.position_embedding == "none":
             raise ValueError(
                 "`position_embedding` must not be 'none' when positions are computed. Received: "
                 f"position_embedding={self.position_embedding!r}"
             )
+        table = self._fixed
+        if table is None:
+            table = self.kind.table(self._position_variables, self._stored_grid, self.hidden_size)
+        table = ops.convert_to_tensor(table)
         if grid is None:
             return table
         known = all(isinstance(side, int) for side in grid)

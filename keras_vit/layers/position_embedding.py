@@ -1,11 +1,12 @@
-"""Position embeddings: fixed sine-cosine embeddings, and resizing to another patch grid.
+"""Kinds of position embeddings, and their resizing to another patch grid.
 
 Letters: h, w rows and columns of the grid of patches; D hidden size.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -37,18 +38,75 @@ RESIZE_METHODS = tuple(_METHODS)
 _LARGEST_TABLE = 2**24  # half in ViT-G/14 at 980 pixels; a malicious file could have any size
 
 
-def check_channels(hidden_size: int, position_embedding: str) -> None:
-    """Raises `ValueError` unless the hidden size suits the type of position embedding."""
-    if position_embedding == "learned_2d" and hidden_size % 2:
-        raise ValueError(
-            "`hidden_size` must be even for position_embedding='learned_2d'. "
-            f"Received: hidden_size={hidden_size}"
-        )
-    if position_embedding == "sincos_2d" and hidden_size % 4:
-        raise ValueError(
-            "`hidden_size` must be a multiple of 4 for a sine-cosine position embedding. "
-            f"Received: hidden_size={hidden_size}"
-        )
+class Positions:
+    """Kind of positions: the values that it adds to the patch tokens. The base class adds none.
+
+    Examples:
+        >>> Learned().shapes((3, 5), 8)
+        {'position': (3, 5, 8)}
+    """
+
+    name: ClassVar[str] = "none"
+    divisor: ClassVar[int] = 1  # of the hidden size
+
+    def check(self, hidden_size: int) -> None:
+        """Raises `ValueError` unless the hidden size suits the kind."""
+        if hidden_size % self.divisor:
+            raise ValueError(
+                f"`hidden_size` must be a multiple of {self.divisor} for position_embedding="
+                f"{self.name!r}. Received: hidden_size={hidden_size}"
+            )
+
+    def shapes(self, grid: tuple[int, int], hidden_size: int) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of the variables by name; prefix tokens have positions if any."""
+        return {}
+
+    def table(
+        self, variables: Mapping[str, Any], grid: tuple[int, int], hidden_size: int
+    ) -> Any | None:
+        """Returns the values on the stored grid (h, w, D), or None if nothing is added."""
+        return None
+
+
+class Learned(Positions):
+    """One learned vector for each patch."""
+
+    name = "learned"
+
+    def shapes(self, grid: tuple[int, int], hidden_size: int) -> dict[str, tuple[int, ...]]:
+        return {"position": (*grid, hidden_size)}
+
+    def table(self, variables: Mapping[str, Any], grid: tuple[int, int], hidden_size: int) -> Any:
+        return variables["position"]
+
+
+class Learned2D(Positions):
+    """Half of the channels learned for the row, and half for the column (appendix D.4)."""
+
+    name = "learned_2d"
+    divisor = 2
+
+    def shapes(self, grid: tuple[int, int], hidden_size: int) -> dict[str, tuple[int, ...]]:
+        half = hidden_size // 2
+        return {"row": (grid[0], 1, half), "column": (1, grid[1], half)}
+
+    def table(self, variables: Mapping[str, Any], grid: tuple[int, int], hidden_size: int) -> Any:
+        halves = variables["row"], variables["column"]
+        shape = (*grid, hidden_size // 2)
+        return ops.concatenate([ops.broadcast_to(half, shape) for half in halves], axis=-1)
+
+
+class SinCos2D(Positions):
+    """Fixed sines and cosines."""
+
+    name = "sincos_2d"
+    divisor = 4
+
+    def table(self, variables: Mapping[str, Any], grid: tuple[int, int], hidden_size: int) -> Any:
+        return sincos_2d(grid, hidden_size)
+
+
+POSITIONS = {kind.name: kind for kind in (Learned(), Learned2D(), SinCos2D(), Positions())}
 
 
 def sincos_2d(grid: tuple[int, int], hidden_size: int, *, endpoint: bool = True) -> np.ndarray:
@@ -60,7 +118,7 @@ def sincos_2d(grid: tuple[int, int], hidden_size: int, *, endpoint: bool = True)
     Reference: https://arxiv.org/abs/2104.02057, and `posemb_sincos_2d` of
     https://github.com/google-research/big_vision/blob/main/big_vision/models/vit.py
     """
-    check_channels(hidden_size, "sincos_2d")
+    SinCos2D().check(hidden_size)
     quarter = hidden_size // 4
     if grid[0] * grid[1] * hidden_size > _LARGEST_TABLE:
         raise ValueError(

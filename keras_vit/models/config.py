@@ -8,10 +8,9 @@ from typing import Any
 from keras_vit import arguments
 from keras_vit.layers.group_norm import channels_in_groups
 from keras_vit.layers.mlp import GELUS
-from keras_vit.layers.patch_encoder import POSITION_EMBEDDINGS
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.pooling import TOKEN_POOLINGS
-from keras_vit.layers.position_embedding import RESIZE_METHODS, check_channels
+from keras_vit.layers.position_embedding import POSITIONS, RESIZE_METHODS
 from keras_vit.layers.resnet_stem import resnet_stride
 
 POOLINGS = (*TOKEN_POOLINGS, "map", "none")
@@ -123,13 +122,13 @@ class ViTConfig:
             arguments.rate(name, getattr(self, name))
         arguments.one_of("pooling", self.pooling, POOLINGS)
         arguments.one_of("gelu", self.gelu, GELUS)
-        arguments.one_of("position_embedding", self.position_embedding, POSITION_EMBEDDINGS)
+        arguments.one_of("position_embedding", self.position_embedding, tuple(POSITIONS))
         arguments.one_of("position_interpolation", self.position_interpolation, RESIZE_METHODS)
         self._set("patch_size", arguments.size_pair("patch_size", self.patch_size))
         if self.representation_size is not None:
             arguments.positive_int("representation_size", self.representation_size)
         arguments.hidden_size(self.hidden_size, self.num_heads)
-        check_channels(self.hidden_size, self.position_embedding)
+        POSITIONS[self.position_embedding].check(self.hidden_size)
         self._check_tokens()
         self._check_stem()
         self._check_image_size()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from keras_vit.layers.position_embedding import POSITIONS
 from keras_vit.models.config import ViTConfig
 
 
@@ -175,9 +176,8 @@ def _halved(sides: tuple[int, int]) -> tuple[int, int]:
 
 
 def _positions(config: ViTConfig) -> int:
-    d, (h, w) = config.hidden_size, config.grid
-    table = {"learned": h * w * d, "learned_2d": (h + w) * (d // 2)}
-    if config.position_embedding not in table:
+    shapes = POSITIONS[config.position_embedding].shapes(config.grid, config.hidden_size)
+    if not shapes:
         return 0
     prefix = config.prefix_position * config.num_prefix_tokens
-    return table[config.position_embedding] + prefix * d
+    return sum(map(math.prod, shapes.values())) + prefix * config.hidden_size

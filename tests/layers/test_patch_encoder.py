@@ -156,7 +156,10 @@ def test_patch_encoder_without_positions_needs_no_grid() -> None:
         ({"register_tokens": -1}, "`register_tokens` must be a non-negative integer"),
         ({"position_grid": (2, 3, 4)}, r"`position_grid` must be .* a pair \(height, width\)"),
         ({"dropout_rate": 1}, r"`dropout_rate` must be a number in \[0, 1\)"),
-        ({"hidden_size": 7, "position_embedding": "learned_2d"}, "`hidden_size` must be even"),
+        (
+            {"hidden_size": 7, "position_embedding": "learned_2d"},
+            "`hidden_size` must be a multiple",
+        ),
         ({"hidden_size": 0}, "`hidden_size` must be a positive integer"),
     ],
 )

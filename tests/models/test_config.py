@@ -107,11 +107,11 @@ def test_config_grid(changes: dict[str, Any], grid: tuple[int, int]) -> None:
         ({"position_embedding": "sincos"}, "Did you mean 'sincos_2d'"),
         (
             {"position_embedding": "sincos_2d", "hidden_size": 14, "num_heads": 7},
-            "`hidden_size` must be a multiple of 4 for a sine-cosine .* hidden_size=14",
+            "`hidden_size` must be a multiple of 4 for position_.*='sincos_2d'. .* hidden_size=14",
         ),
         (
             {"position_embedding": "learned_2d", "hidden_size": 15, "num_heads": 3},
-            "`hidden_size` must be even for position_embedding='learned_2d'. .* hidden_size=15",
+            "`hidden_size` must be a multiple of 2 for position_.*='learned_2d'. .* hidden_size=15",
         ),
         ({"position_interpolation": "nearest"}, "`position_interpolation` must be one of"),
         ({"stochastic_depth_rate": 1.0}, r"`stochastic_depth_rate` must be a number in \[0, 1\)"),
