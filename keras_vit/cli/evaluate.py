@@ -92,17 +92,16 @@ def evaluate(
             part=part,
             training_images=with_training_images,
         )
-        examples, selection, inventory = chosen
         # Keras' `verbose`: no progress bars in log files.
         progress = {"batch_size": batch_size, "verbose": int(sys.stdout.isatty())}
         if report is not None:
             scores = _write_report(model, network, chosen, report, progress)
         else:
-            scores = evaluate_model(network, examples, **progress)
+            scores = evaluate_model(network, chosen.examples, **progress)
         say(scores.text())
-        content = {**scores.to_json(), "images": selection, "inventory": inventory}
+        content = {**scores.to_json(), "images": chosen.selection, "inventory": chosen.inventory}
         files.write_json(out / "evaluation.json", content)
-        pictures = of(preprocessing_of(network), examples).draw(scores, out)
+        pictures = of(preprocessing_of(network), chosen.examples).draw(scores, out)
         names = [f"{out}/evaluation.json", *(f"{out}/{path.name}" for path in pictures.values())]
         print(f"\nWritten: {' and '.join(names)}")
         if report is not None:
@@ -230,7 +229,7 @@ def _write_report(
     from keras_vit import reports, tasks, training
     from keras_vit.runs import config
 
-    examples, selection, inventory = chosen
+    examples, selection, inventory, audit = chosen
     details = tasks.evaluate_in_detail(network, examples, **progress)
     source = Path(examples.source).name or examples.source
     unreadable = sum(sum(n.values()) for n in (inventory or {}).get("unreadable", {}).values())
@@ -246,6 +245,7 @@ def _write_report(
         subtitle=f"{len(examples)} images of {source}: {selection}{without}",
         configuration=configuration,
         versions=versions,
+        audit=audit,
         progress=bool(progress["verbose"]),
     )
     return details.scores

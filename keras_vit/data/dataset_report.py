@@ -149,11 +149,14 @@ class DatasetReport:
         }
 
 
-def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
+def check(
+    examples: Examples, found: ImageAudit | None = None, *, progress: bool = True
+) -> DatasetReport:
     """Examines a dataset's classes, image sizes, duplicates and damaged files.
 
     Args:
         examples: The images.
+        found: Audit of these or of more images; by default the images are audited here.
         progress: Whether to show a progress bar on the terminal.
 
     Returns:
@@ -164,7 +167,7 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         >>> print(check(load("digits").subset(range(200)), progress=False).text().splitlines()[-1])
         No problems found; no two images have the same pixels.
     """
-    found = audit(examples, progress=progress)
+    found = found.subset(examples) if found else audit(examples, progress=progress)
     kept = examples.subset([i for i, name in enumerate(examples.names) if name in found.digests])
     sides = np.array([found.sizes[name] for name in kept.names]).reshape(-1, 2)
     sizes: dict[str, tuple[int, int]] = {}

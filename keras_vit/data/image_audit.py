@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import hashlib
-import io
 import itertools
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import PIL.Image
-import tensorflow as tf
-from PIL import ImageCms
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
 from keras_vit import arguments
-from keras_vit.constants import MIN_IMAGE_SIDE
 from keras_vit.data import image_reading
 from keras_vit.data.examples import Examples
+from keras_vit.data.inspection import Finding, inspect_images
 from keras_vit.data.inventory import Inventory, count_images
-from keras_vit.data.twins import content_hash, find_twins
+from keras_vit.data.twins import find_twins
 from keras_vit.escapes import say
-from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
+from keras_vit.image_formats import CONVERTIBLE
 
 ON_BAD_IMAGE = ("fail", "skip")
 _AT_ONCE = 8  # images per task of a thread
-_FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
-_NARROW = 64  # of 256 values: a quarter
-_FILL = 128  # each channel of the pixels of missing JPEG blocks
-_INSERTED = 64  # bytes
-_HEAD = 2**16  # bytes in which a color profile begins
-# CIE XYZ of the red, green and blue of sRGB, adapted to D50 (https://www.color.org/srgbprofiles.xalter).
-_SRGB = ((0.4361, 0.2225, 0.0139), (0.3851, 0.7169, 0.0971), (0.1431, 0.0606, 0.7141))
-_SAME = 0.02  # largest difference of rounded values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +43,9 @@ class ImageAudit:
         oriented: Number of usable images whose Exif orientation is not upright.
         inventory: Counts of all files of the source.
         narrow: Names of 16-bit images that use less than a quarter of their range.
-        other_colors: Names of images whose color profile has other primaries than sRGB.
         twins: Names of images of the same photograph, by name or content, that differ in pixels.
+        other_colors: Names of images whose color profile has other primaries than sRGB.
+        findings: Name of each image -> its properties, or the reason why it is unusable.
 
     Examples:
         >>> bad = (("rose/a.jpg", "not an image"),)
@@ -80,6 +66,24 @@ class ImageAudit:
     narrow: tuple[str, ...] = ()
     twins: tuple[tuple[str, ...], ...] = ()
     other_colors: tuple[str, ...] = ()
+    findings: Mapping[str, Finding | str] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def subset(self, examples: Examples) -> ImageAudit:
+        """Returns the audit of some of the audited images, without decoding them again.
+
+        Args:
+            examples: The images.
+
+        Examples:
+            >>> from keras_vit.data import load
+            >>> digits = load("digits").subset([2, 3, 5])
+            >>> found = audit(digits, progress=False)
+            >>> found.subset(digits.subset([1])) == audit(digits.subset([1]), progress=False)
+            True
+        """
+        return _summary(examples, [self.findings[name] for name in examples.names])
 
     def accept(self, examples: Examples, on_bad_image: str = "fail") -> Examples:
         """Returns the usable images; by default, raises `ValueError` if any images are bad.
@@ -180,10 +184,14 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
     """
     parts = [range(i, min(i + _AT_ONCE, len(examples))) for i in range(0, len(examples), _AT_ONCE)]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        inspected = threads.map(functools.partial(_inspect, examples), parts)
+        inspected = threads.map(functools.partial(inspect_images, examples), parts)
         images = itertools.chain.from_iterable(inspected)
         # A disabled progress bar prints a line in rich 13.
-        findings = list(_with_bar(images, len(examples)) if progress else images)
+        return _summary(examples, list(_with_bar(images, len(examples)) if progress else images))
+
+
+def _summary(examples: Examples, findings: Sequence[Finding | str]) -> ImageAudit:
+    """Returns the audit of images with the given findings, one for each image."""
     bad, good = {}, {}
     groups: dict[str, list[int]] = defaultdict(list)
     for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):
@@ -214,6 +222,7 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
             if len({good[name].digest for name in group}) > 1
         ),
         tuple(name for name, found in good.items() if found.other_colors),
+        dict(zip(examples.names, findings, strict=True)),
     )
 
 
@@ -282,107 +291,8 @@ def usable_images(
     return accepted, found
 
 
-@dataclasses.dataclass(frozen=True)
-class _Image:
-    digest: str
-    size: tuple[int, int]
-    range: tuple[int, int]
-    oriented: bool
-    narrow: bool
-    hash: np.ndarray | None
-    other_colors: bool
-
-
-def _with_bar(images: Iterable[_Image | str], total: int) -> Iterator[_Image | str]:
+def _with_bar(images: Iterable[Finding | str], total: int) -> Iterator[Finding | str]:
     """Yields the images while updating a progress bar."""
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         yield from bar.track(images, total=total, description="Checking images")
-
-
-def _inspect(examples: Examples, indices: Sequence[int]) -> list[_Image | str]:
-    """Returns an `_Image` for each image, or the reason why the image cannot be used."""
-    contents: list[bytes] = []
-    found: dict[int, _Image | str] = {}
-    for place, index in enumerate(indices):
-        contents.append(b"")
-        try:
-            contents[place] = examples.read(index)
-        except OSError as error:
-            found[place] = f"cannot be read: {error.strerror}"
-    with tf.device("CPU"):
-        small = image_reading.inspect_small(tf.constant(contents))
-    for place, sides, oriented, pixels in zip(*(part.numpy() for part in small), strict=True):
-        if sides.any():
-            image = np.frombuffer(pixels[-3 * int(np.prod(sides)) :], np.uint8).reshape(*sides, 3)
-            found[place] = _image(image, bool(oriented), contents[place])
-    for place, index in enumerate(indices):
-        if place not in found:
-            found[place] = _inspect_alone(contents[place], examples.names[index])
-        if isinstance(readable := found[place], _Image):
-            found[place] = examples.kind.problem(examples, index, readable.size) or readable
-    return [found[place] for place in range(len(contents))]
-
-
-def _inspect_alone(encoded: bytes, name: str) -> _Image | str:
-    with tf.device("CPU"):
-        pixels, oriented, header = image_reading.inspect(tf.constant(encoded))
-    if int(header.code) != image_reading.GOOD:
-        kind = image_format(encoded, name)
-        if kind not in DECODED:
-            return kind or (_FOREIGN if encoded else "empty file")
-        if int(header.code) == image_reading.DAMAGED:
-            return f"damaged or truncated {kind}"
-        text = image_reading.message(header, image_reading.LOCAL).numpy().decode()
-        return text.removeprefix("The image ")
-    found = _image(pixels.numpy(), bool(oriented), encoded)
-    size = (int(header.height), int(header.width))  # before a JPEG is decoded at 1/2 or 1/4
-    return found if isinstance(found, str) else dataclasses.replace(found, size=size)
-
-
-def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
-    height, width = image.shape[:2]
-    if min(height, width) < MIN_IMAGE_SIDE:
-        return f"{width} x {height} pixels; the shorter side must be at least {MIN_IMAGE_SIDE}"
-    if _lacks_data(image, encoded):
-        return "damaged or truncated JPEG"
-    low, high = int(image.min()), int(image.max())
-    has_16_bits = encoded.startswith(b"\x89PNG") and encoded[24] == 16
-    narrow = has_16_bits and low < high < low + _NARROW
-    # Includes the shape: 2 x 6 black pixels differ from 3 x 4 black pixels.
-    digest = hashlib.sha256(str(image.shape).encode())
-    digest.update(image.data)
-    size, values = (height, width), (low, high)
-    other = _has_other_colors(encoded)
-    return _Image(digest.hexdigest(), size, values, oriented, narrow, content_hash(image), other)
-
-
-def _has_other_colors(encoded: bytes) -> bool:
-    """Returns whether an image has a color profile with other primaries than sRGB."""
-    if not re.search(b"ICC_PROFILE|iCCP|ICCP", encoded[:_HEAD]):
-        return False
-    with contextlib.suppress(OSError, ValueError, SyntaxError, ImageCms.PyCMSError):
-        with PIL.Image.open(io.BytesIO(encoded)) as image:
-            content = image.info.get("icc_profile") or b""
-        profile = ImageCms.ImageCmsProfile(io.BytesIO(content)).profile
-        colorants = profile.red_colorant, profile.green_colorant, profile.blue_colorant
-        found = np.array([xyz for xyz, _ in filter(None, colorants)])
-        return found.shape == (3, 3) and bool(np.abs(found - _SRGB).max() > _SAME)
-    return False
-
-
-def _lacks_data(image: np.ndarray, encoded: bytes) -> bool:
-    """Returns whether the data of a baseline JPEG end before its last block.
-
-    The decoder fills the missing blocks with gray. Data inserted before the end-of-image marker
-    change these blocks, but no block of a complete image.
-    """
-    ends = slice(2), slice(-2, None)
-    gray = any((image[rows, columns] == _FILL).all() for rows in ends for columns in ends)
-    if not gray or not encoded.startswith(b"\xff\xd8"):
-        return False
-    end = encoded.rfind(b"\xff\xd9")
-    inserted = encoded[:end] + encoded[max(end - _INSERTED, 0) :]
-    with tf.device("CPU"):
-        again = image_reading.inspect(tf.constant(inserted))[0].numpy()
-    return not np.array_equal(again, image)

@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -109,10 +110,11 @@ def split(
         )
     chosen = np.zeros(len(different), bool)
     for group in np.unique(groups):
-        members = np.flatnonzero(groups == group)
         # A generator for each class: changes of a class do not change the split of the others.
-        drawn = _drawn(len(members), validation_fraction, (seed, int(group)))
-        chosen[members[drawn]] = True
+        generator = np.random.default_rng((seed, int(group)))
+        members = generator.permutation(np.flatnonzero(groups == group))
+        number = round(len(members) * validation_fraction)
+        chosen[members[: min(max(number, 1), len(members) - 1)]] = True  # some, but not all
     examples.kind.balance(chosen, examples.subset(different))
     held_out = np.isin(content, content[different[chosen]])
     _join_twins(held_out, examples, content, twins)
@@ -139,34 +141,22 @@ def split_images(
     examples: Examples,
     digests: Mapping[str, str],
     twins: Iterable[Sequence[str]] = (),
-    *,
-    validation_fraction: float = 0.2,
-    seed: int = 0,
+    **options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Splits images for pre-training, like `split` if there are classes to stratify by.
 
     With the same seed, pre-training then holds out the same images as training with labels, so that
     accuracy is measured on images not seen in pre-training. Without classes, the split is not
-    stratified. Images with the same content stay together.
+    stratified. Images with the same content stay together. The arguments are those of `split`.
     """
-    if examples.splits is None and not _has_classes(examples, digests):
-        targets = np.zeros(len(examples), int)
-        examples = dataclasses.replace(examples, targets=targets, target_kind=NO_TARGETS)
-    return split(examples, digests, twins, validation_fraction=validation_fraction, seed=seed)
-
-
-def _drawn(number: int, fraction: float, seed: int | tuple[int, int]) -> np.ndarray:
-    """Returns a random fraction of the indices below `number`: at least one, and not all."""
-    order = np.random.default_rng(seed).permutation(number)
-    return order[: min(max(round(number * fraction), 1), number - 1)]
-
-
-def _has_classes(examples: Examples, digests: Mapping[str, str]) -> bool:
-    """Returns whether there are classes that `split` can divide."""
-    counts = examples.subset(different_contents(examples, digests)).class_counts()
-    different = len(np.unique(examples.targets, axis=0))
-    enough = np.all(counts[examples.class_counts() > 0] >= 2)
-    return bool(different >= 2 and (enough or examples.multi_label))
+    try:
+        return split(examples, digests, twins, **options)
+    except ValueError:
+        if examples.splits is not None:
+            raise
+    targets = np.zeros(len(examples), int)
+    unlabeled = dataclasses.replace(examples, targets=targets, target_kind=NO_TARGETS)
+    return split(unlabeled, digests, twins, **options)
 
 
 def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

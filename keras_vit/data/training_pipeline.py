@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from keras_vit import arguments
@@ -30,7 +28,7 @@ from keras_vit.data.image_reading import decode_in_turn
 from keras_vit.data.mixing import mix
 from keras_vit.data.pipeline import check_shard, read_ahead, reader
 from keras_vit.data.rand_augment import MIN_SIDE
-from keras_vit.data.target_kinds import ClassIndex, MultiHot, TargetKind
+from keras_vit.data.target_kinds import ClassIndex, MultiHot
 from keras_vit.preprocessing import Preprocessing
 
 # Augmentations that move or cover pixels, other than crops and flips.
@@ -131,36 +129,26 @@ def training_dataset(
     check_shard(batch_size, shard)
     if not 0 <= seed < 2**63:
         raise ValueError(f"`seed` must be in [0, 2**63). Received: seed={seed}")
-    return _Pipeline(
-        preprocessing=preprocessing,
-        augmentation=augmentation,
-        number=len(examples),
-        read=reader(examples),
-        kind=examples.kind,
-        layers=read_layers(augmentation.layers),
-        batch_size=batch_size,
-        steps=steps,
-        seed=seed,
-        shard=shard,
-    ).dataset(epochs, initial_epoch, initial_step)
+    pipeline = _Pipeline(examples, preprocessing, augmentation, batch_size, steps, seed, shard)
+    return pipeline.dataset(epochs, initial_epoch, initial_step)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class _Pipeline:
     """Pipeline that yields one worker's shard of every training batch."""
 
+    examples: Examples
     preprocessing: Preprocessing
     augmentation: Augmentation
-    number: int  # of training images
-    read: Callable[[tf.Tensor], tuple[tf.Tensor, Any]]
-    kind: TargetKind
-    layers: tuple[keras.layers.Layer, ...]
     batch_size: int  # over all workers
     steps: int  # in an epoch
     seed: int
     shard: tuple[int, int]
 
     def __post_init__(self) -> None:
+        # Constants of the graphs below, which are made once.
+        self.read, self.kind = reader(self.examples), self.examples.kind
+        self.layers = read_layers(self.augmentation.layers)
         if not isinstance(self.kind, (ClassIndex, MultiHot)):
             refused = ("mixup", "cutmix", *_MOVING * self.kind.dense)
             if wrong := [name for name in refused if getattr(self.augmentation, name)]:
@@ -216,13 +204,13 @@ class _Pipeline:
         # tf.random.experimental.index_shuffle needs no memory for the order, but is not uniform
         # (docs/decisions/0005).
         shuffle = tf.random.experimental.stateless_shuffle
-        images = tf.range(self.number, dtype=tf.int64)
+        images = tf.range(len(self.examples), dtype=tf.int64)
         images = shuffle(images, seed=self.key(_ORDER, epoch))
         repeats = self.augmentation.repeats
         if repeats == 1:
             return images
         images = images[:, tf.newaxis] * repeats + tf.range(repeats, dtype=tf.int64)
-        images = tf.reshape(images, (-1,))[: self.number]
+        images = tf.reshape(images, (-1,))[: len(self.examples)]
         return shuffle(images, seed=self.key(_REPETITION, epoch))
 
     def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:

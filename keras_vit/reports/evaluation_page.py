@@ -24,6 +24,7 @@ def write_evaluation(
     subtitle: str,
     configuration: Mapping[str, Any] | None = None,
     versions: Mapping[str, Any] | None = None,
+    audit: data.ImageAudit | None = None,
     progress: bool = False,
 ) -> Path:
     """Writes an evaluation as a self-contained `index.html` and as `report.json`.
@@ -36,6 +37,7 @@ def write_evaluation(
         subtitle: Description of the evaluation data.
         configuration: Training configuration. Paths are shown without their folders.
         versions: Versions of the packages.
+        audit: Audit of the images; by default they are audited here.
         progress: Whether the check of the images shows a progress bar.
 
     Returns:
@@ -54,7 +56,7 @@ def write_evaluation(
     shown = files.without_folders(dict(configuration or {}))
     source = Path(examples.source).name or examples.source  # folders are private
     bare = dataclasses.replace(examples, source=source, notes=(), ignored={})
-    checked = dataclasses.replace(data.check(bare, progress=progress), refused="")
+    checked = dataclasses.replace(data.check(bare, audit, progress=progress), refused="")
     problems = Section("data", "Image problems", [preformatted(checked.text())])
     sections = [*details.sections(), problems]
     if shown:

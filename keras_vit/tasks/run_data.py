@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit import data
-from keras_vit.data import Examples
+from keras_vit.data import Examples, ImageAudit
 from keras_vit.data.splits import short_digest, training_digests
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.registry import get
@@ -40,15 +40,24 @@ class Run(RunFolder):
             ValueError: If an image is missing or has another label, or if the content of an image
                 that was not trained on has changed: it may be a training image now.
         """
-        (found,) = data.read_split(self.split, self.all_examples, (part,))
-        if part != "train":
-            digests = data.audit(self.all_examples.subset(found), progress=False).digests
-            data.read_split(self.split, self.all_examples, (part,), digests)
-        return found
+        return self._audited(part)[0]
 
     def examples(self, part: str = "validation") -> Examples:
         """Returns the images in a split (`"train"`, `"validation"` or `"test"`)."""
         return self.all_examples.subset(self.indices(part))
+
+    def audited_examples(self, part: str = "validation") -> tuple[Examples, ImageAudit | None]:
+        """Returns the images in a split, and their audit; training images are not audited."""
+        indices, audit = self._audited(part)
+        return self.all_examples.subset(indices), audit
+
+    def _audited(self, part: str) -> tuple[np.ndarray, ImageAudit | None]:
+        (indices,) = data.read_split(self.split, self.all_examples, (part,))
+        if part == "train":
+            return indices, None
+        audit = data.audit(self.all_examples.subset(indices), progress=False)
+        data.read_split(self.split, self.all_examples, (part,), audit.digests)
+        return indices, audit
 
     def training_digests(self) -> frozenset[str]:
         """Returns the file digests of all training images, shortened to 32 digits."""
@@ -61,11 +70,19 @@ class Run(RunFolder):
 
 
 class EvaluationImages(NamedTuple):
-    """Images to evaluate a model on, how they were selected, and the counts of all files."""
+    """Images to evaluate a model on.
+
+    Args:
+        examples: The images.
+        selection: How they were selected.
+        inventory: Counts of all files of the source.
+        audit: Audit of these or of more images; None if they were not audited.
+    """
 
     examples: Examples
     selection: str
     inventory: dict[str, Any] | None
+    audit: ImageAudit | None
 
 
 def evaluation_images(
@@ -93,11 +110,11 @@ def evaluation_images(
     """
     if source is None:
         name = part or "validation"
-        examples = run.examples(name)
+        examples, audit = run.audited_examples(name)
         if not len(examples):
             raise ValueError(f"`--part` must be a split with images. Received: {name}")
         selection = "held out" if name == "validation" else f"the {name} split"
-        return EvaluationImages(examples, selection, run.resolved().get("inventory"))
+        return EvaluationImages(examples, selection, run.resolved().get("inventory"), audit)
     examples = task.load(source)
     available = [
         name for name in ("test", "validation", "train") if name in (examples.splits or ())
@@ -130,4 +147,4 @@ def evaluation_images(
         examples = examples if training_images else examples.subset(new)
     print("".join(f"{fact[0].upper()}{fact[1:]}.\n" for fact in facts), end="")
     inventory = dataclasses.asdict(found.inventory)
-    return EvaluationImages(examples, ", ".join(facts) or "all", inventory)
+    return EvaluationImages(examples, ", ".join(facts) or "all", inventory, found)

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from keras_vit.cli.evaluate import Method
+from keras_vit.data import Examples, image_audit
 from keras_vit.training import Run
 from keras_vit.visualization.attention_maps import METHODS
 from tests.cli.commands import Call, check_failure
@@ -14,9 +16,26 @@ from tests.cli.commands import Call, check_failure
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
 
 
-def test_evaluate_writes_a_report(run: Path, call: Call, tmp_path: Path) -> None:
+@pytest.fixture
+def audited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the images that are audited, in a list that grows."""
+    names: list[str] = []
+    inspect = image_audit.inspect_images
+
+    def count(examples: Examples, indices: Sequence[int]) -> list:
+        names.extend(examples.names[index] for index in indices)
+        return inspect(examples, indices)
+
+    monkeypatch.setattr(image_audit, "inspect_images", count)
+    return names
+
+
+def test_evaluate_writes_a_report(
+    run: Path, call: Call, tmp_path: Path, audited: list[str]
+) -> None:
     code, output, _ = call("evaluate", run, "--out", tmp_path, "--report", tmp_path / "report")
     assert code == 0
+    assert len(audited) == len({*audited}) == 7  # for the split, not again for the page
     expected = json.loads((run / "evaluation.json").read_text())
     found = json.loads((tmp_path / "report" / "report.json").read_text())
     evaluation = json.loads((tmp_path / "evaluation.json").read_text())
@@ -42,7 +61,13 @@ def test_evaluate_writes_a_report(run: Path, call: Call, tmp_path: Path) -> None
     ],
 )
 def test_evaluate_leaves_out_what_the_run_was_trained_on(
-    run: Path, photos: Path, call: Call, tmp_path: Path, model: str, earlier: bool
+    run: Path,
+    photos: Path,
+    call: Call,
+    tmp_path: Path,
+    audited: list[str],
+    model: str,
+    earlier: bool,
 ) -> None:
     run = shutil.copytree(run, tmp_path / "run")
     split = run / "split.csv"
@@ -57,6 +82,7 @@ def test_evaluate_leaves_out_what_the_run_was_trained_on(
     assert code == 0
     fact = "26 of 33 images are training images of the run and are"
     assert f"{fact} left out." in output
+    assert earlier or len(audited) == len({*audited}) == 33
     assert f"7 images of copies: {fact} left out" in (tmp_path / "report/index.html").read_text()
     assert json.loads((tmp_path / "evaluation.json").read_text())["num_examples"] == 7
     code, output, _ = call("evaluate", run / model, *options, "--with-training-images")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -25,6 +25,17 @@ pytestmark = [
         reason="oneDNN fuses them, and is off",
     ),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _optimized() -> Iterator[None]:
+    import tensorflow as tf
+
+    name = "disable_meta_optimizer"  # see tests/conftest.py
+    before = tf.config.optimizer.get_experimental_options().get(name, False)
+    tf.config.optimizer.set_experimental_options({name: False})
+    yield
+    tf.config.optimizer.set_experimental_options({name: before})
 
 
 def operations(compute: Callable[[Any], Any]) -> Counter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 _MASKS = r"masks?|labels?|gt|ground_?truth|segmentation\w*|annotations?"
@@ -25,7 +24,11 @@ _KINDS = {
 
 def unusable_annotations(folder: Path) -> str:
     """Returns a sentence on the first annotation file of a known kind, or an empty string."""
-    names = sorted(_names(folder))
+    names = sorted(
+        Path(os.path.relpath(os.path.join(path, file), folder)).as_posix()
+        for path, _, files in os.walk(folder)
+        for file in files
+    )
     for pattern, kind in _KINDS.items():
         found = [name for name in names if re.fullmatch(pattern, name.lower())]
         if found:
@@ -35,9 +38,3 @@ def unusable_annotations(folder: Path) -> str:
                 "table with the columns file and label)"
             )
     return ""
-
-
-def _names(folder: Path) -> Iterator[str]:
-    for path, _, files in os.walk(folder):
-        for file in files:
-            yield Path(os.path.relpath(os.path.join(path, file), folder)).as_posix()

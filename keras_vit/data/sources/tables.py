@@ -122,6 +122,5 @@ def _targets(part: Examples, class_names: tuple[str, ...], several: bool) -> np.
     if not several:
         return position[part.targets]
     targets = np.zeros((len(part), len(class_names)), np.uint8)
-    own = part.targets if part.multi_label else np.eye(len(part.class_names))[part.targets]
-    targets[:, position] = own
+    targets[:, position] = part.kind.indicators(part)
     return targets
