@@ -170,11 +170,11 @@ def openvino(options: Options) -> Run:
     import openvino
 
     from keras_vit.export import onnx_openvino
-    from keras_vit.tasks.registry import finished
+    from keras_vit.tasks.registry import trained_model
 
     with tempfile.TemporaryDirectory() as folder:
         path = onnx_openvino.write_openvino(
-            finished(keras_vit_model(options, "float32")), Path(folder) / "model.xml"
+            trained_model(keras_vit_model(options, "float32")), Path(folder) / "model.xml"
         )
         hints = {
             "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[options.precision],
@@ -189,12 +189,12 @@ def onnx(options: Options) -> Run:
     import onnxruntime
 
     from keras_vit.export import onnx_openvino
-    from keras_vit.tasks.registry import finished
+    from keras_vit.tasks.registry import trained_model
 
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.threads
     with tempfile.TemporaryDirectory() as folder:
-        exported = finished(keras_vit_model(options))
+        exported = trained_model(keras_vit_model(options))
         path = onnx_openvino.write_onnx(exported, Path(folder) / "model.onnx")
         session = onnxruntime.InferenceSession(str(path), settings)
     pixels = {"pixels": _pixels(options)}

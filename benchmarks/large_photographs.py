@@ -192,7 +192,7 @@ def main() -> None:
     sections = {"Agreement": agreement(model, photos.subset(np.sort(chosen)))}
     with tempfile.TemporaryDirectory() as folder:
         bundles = {"earlier": arguments.base} if arguments.base else {}
-        batching.write(folder, model.count_params())
+        batching.write_config(folder, model.count_params())
         for name, (scaling, precision) in SERVED.items():
             path = Path(folder) / name / "1"
             path.parent.mkdir()

@@ -26,7 +26,7 @@ def texts(preprocessing: Preprocessing) -> dict[str, str]:
     return found
 
 
-def write(preprocessing: Preprocessing, folder: Path) -> None:
+def write_preprocessing(preprocessing: Preprocessing, folder: Path) -> None:
     """Writes the preprocessing files of an exported model to a folder."""
     for name, text in texts(preprocessing).items():
         (folder / name).write_text(text, encoding="utf-8")

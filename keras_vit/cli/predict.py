@@ -197,7 +197,7 @@ def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
             failed += row["message"] is not None
             yield row
 
-    prediction_table.write(to, table.columns, rows())
+    prediction_table.write_table(to, table.columns, rows())
     print(f"Written: {to} ({len(paths)} images, {failed} of which cannot be read)")
     return failed
 

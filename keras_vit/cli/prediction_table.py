@@ -43,7 +43,7 @@ def check(path: Path) -> None:
         raise ValueError(f"`to` must not exist yet. Received: {path}")
 
 
-def write(path: Path, names: list[str], rows: Iterable[Row]) -> None:
+def write_table(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     """Writes a table; the file appears at `path` only when complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial, lock = (path.with_name(f".{path.name}.{end}") for end in ("partial", "lock"))

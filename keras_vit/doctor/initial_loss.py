@@ -102,5 +102,5 @@ def _first_loss(context: DoctorContext) -> float:
         return math.nan
     if context.config is not None and context.config.recipe.loss != "softmax":
         return math.nan
-    losses = (row.get("loss", math.nan) for row in history.read(context.run.history))
+    losses = (row.get("loss", math.nan) for row in history.read_rows(context.run.history))
     return next((loss for loss in losses if not math.isnan(loss)), math.nan)

@@ -39,7 +39,7 @@ from keras_vit.export.compare_artifacts import (
 )
 from keras_vit.export.saved_model import chosen_precision
 from keras_vit.runs.config import versions
-from keras_vit.tasks.registry import Finished, finished
+from keras_vit.tasks.registry import TrainedModel, trained_model
 from keras_vit.tf_serving import batching
 
 _SAMPLE = 200  # images to verify with by default
@@ -219,7 +219,7 @@ def bundle(
             converter = tflite.TFLiteConverter(
                 exported, staged / "traced", calibration, tflite_batch_size
             )
-            writers: dict[str, Callable[[Finished, Path], Path]] = {
+            writers: dict[str, Callable[[TrainedModel, Path], Path]] = {
                 "saved_model": partial(
                     saved_model.write_saved_model, limits=limits, precision=precision
                 ),
@@ -256,7 +256,7 @@ def bundle(
                 },
             }
             manifest.write_manifests(served, others, facts)
-            batching.write(directory, source.model.count_params())
+            batching.write_config(directory, source.model.count_params())
             found = None
             if any(others.iterdir()):
                 found = directory / f"{name}-files" / str(version)
@@ -272,7 +272,7 @@ class _Source:
     """Model to export, with its training images and held-out images."""
 
     model: keras.Model
-    exported: Finished
+    exported: TrainedModel
     held_out: Examples
     trained: Examples
     described: dict[str, str]
@@ -283,7 +283,7 @@ class _Source:
         if found:
             found.require_complete()
         model = found.model() if found else run
-        exported = finished(model)
+        exported = trained_model(model)
         if isinstance(examples, (str, os.PathLike)):
             examples = exported.task.load(examples)
         if found:

@@ -22,7 +22,7 @@ from keras_vit.models import preprocessing_of
 from keras_vit.models.features import representation
 from keras_vit.models.inference_runtime import predictor_graph
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.registry import finished, of
+from keras_vit.tasks.registry import of, trained_model
 from keras_vit.weights.containers.guards import LARGEST_JSON
 from keras_vit.weights.whole_models import load_model
 
@@ -143,7 +143,7 @@ def _newest(folder: Path) -> Path | None:
 
 
 def _of_model(model: keras.Model, name: str) -> Predictor:
-    found = finished(model)
+    found = trained_model(model)
     return Predictor(name, found.preprocessing, *_on(found.network, found.preprocessing))
 
 

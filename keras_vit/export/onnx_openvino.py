@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import arguments, files, preprocessing_files
-from keras_vit.tasks.registry import Finished
+from keras_vit.tasks.registry import TrainedModel
 
 _OPSET = 18
 # Required packages by kind; the kind is also the name of the extra.
@@ -28,8 +28,8 @@ def require(kind: str) -> None:
         raise ImportError(f"{kind} needs {' and '.join(missing)}; {arguments.install_hint(kind)}")
 
 
-def write_onnx(exported: Finished, path: str | os.PathLike[str]) -> Path:
-    """Writes the ONNX file of a finished model, for ONNX Runtime.
+def write_onnx(exported: TrainedModel, path: str | os.PathLike[str]) -> Path:
+    """Writes the ONNX file of a trained model, for ONNX Runtime.
 
     The input `pixels` is a uint8 tensor (B, h, w, C) at the model's size, in [0, 255], which the
     model scales. The output `probabilities` is a float32 tensor (B, classes). Labels and
@@ -52,8 +52,8 @@ def write_onnx(exported: Finished, path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def write_openvino(exported: Finished, path: str | os.PathLike[str]) -> Path:
-    """Writes the OpenVINO files of a finished model.
+def write_openvino(exported: TrainedModel, path: str | os.PathLike[str]) -> Path:
+    """Writes the OpenVINO files of a trained model.
 
     Input and output are the same as for `write_onnx`. Labels and preprocessing are in the `.xml`
     file, below `rt_info`, `keras_vit`. On a CPU with bfloat16, OpenVINO computes in bfloat16 unless
@@ -81,7 +81,7 @@ def write_openvino(exported: Finished, path: str | os.PathLike[str]) -> Path:
 WRITERS = {"onnx": (write_onnx, "onnx"), "openvino": (write_openvino, "xml")}
 
 
-def _pixels(exported: Finished) -> tf.TensorSpec:
+def _pixels(exported: TrainedModel) -> tf.TensorSpec:
     preprocessing = exported.preprocessing
     shape = (None, *preprocessing.size, preprocessing.num_channels)
     return tf.TensorSpec(shape, tf.uint8, "pixels")

@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit import accelerators, arguments, files, preprocessing_files
 from keras_vit.data.image_reading import Limits
-from keras_vit.tasks.registry import Finished, finished
+from keras_vit.tasks.registry import TrainedModel, trained_model
 
 PRECISIONS = ("float32", "bfloat16", "auto")
 _MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # features of processors
@@ -69,16 +69,16 @@ def write(
     """
     require_tensorflow()
     limits, precision = limits or Limits(), chosen_precision(precision)
-    return write_saved_model(finished(model), path, limits=limits, precision=precision)
+    return write_saved_model(trained_model(model), path, limits=limits, precision=precision)
 
 
 def write_saved_model(
-    exported: Finished, path: str | os.PathLike[str], *, limits: Limits, precision: str
+    exported: TrainedModel, path: str | os.PathLike[str], *, limits: Limits, precision: str
 ) -> Path:
-    """Writes the SavedModel of a finished model, in float32 or bfloat16."""
+    """Writes the SavedModel of a trained model, in float32 or bfloat16."""
     network, preprocessing = exported.network, exported.preprocessing
     with tempfile.TemporaryDirectory() as texts, files.atomic_path(path) as temporary:
-        preprocessing_files.write(preprocessing, Path(texts))
+        preprocessing_files.write_preprocessing(preprocessing, Path(texts))
         served = exported.task.served(network, preprocessing, Path(texts), limits, precision)
         # The endpoints contain their weights. Tracking the model as well, as in the Keras guide,
         # would store each weight twice.
@@ -91,7 +91,7 @@ def write_saved_model(
         archive.write_out(str(temporary), verbose=False)
         _fill(temporary, constants, os.fsencode(texts))
         # Also the files that the graph does not read.
-        preprocessing_files.write(preprocessing, temporary / ASSETS)
+        preprocessing_files.write_preprocessing(preprocessing, temporary / ASSETS)
     return Path(path)
 
 

@@ -22,7 +22,7 @@ from keras_vit.export.integer_operators import quantizable
 from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.layers import ReducingBlock
 from keras_vit.models import cloning
-from keras_vit.tasks.registry import Finished, finished
+from keras_vit.tasks.registry import TrainedModel, trained_model
 
 # Signatures for the converter; the second and third are for calibrated quantizations.
 _BYTES, _MEASURED, _FLOATS = "pixels", "measured_pixels", "float_pixels"
@@ -151,7 +151,7 @@ def write(
     check_quantization(quantization, model, images)
     arguments.positive_int("batch_size", batch_size)
     with tempfile.TemporaryDirectory() as folder:
-        converter = TFLiteConverter(finished(model), Path(folder), images, batch_size)
+        converter = TFLiteConverter(trained_model(model), Path(folder), images, batch_size)
         return converter.write(quantization, path)
 
 
@@ -159,7 +159,7 @@ class TFLiteConverter:
     """Traces a classifier once, then converts it with any number of TFLite quantizations.
 
     Args:
-        exported: The finished model.
+        exported: The trained model.
         folder: Folder for the traced model; can be deleted after the last `write`.
         images: As for `write`.
         batch_size: As for `write`.
@@ -168,14 +168,18 @@ class TFLiteConverter:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
         >>> folder = Path(tempfile.mkdtemp())
-        >>> converter = TFLiteConverter(finished(model), folder / "traced")
+        >>> converter = TFLiteConverter(trained_model(model), folder / "traced")
         >>> sizes = [converter.write(r, folder / r).stat().st_size for r in ("float32", "float16")]
         >>> sizes[0] > sizes[1]
         True
     """
 
     def __init__(
-        self, exported: Finished, folder: Path, images: Sequence[bytes] = (), batch_size: int = 1
+        self,
+        exported: TrainedModel,
+        folder: Path,
+        images: Sequence[bytes] = (),
+        batch_size: int = 1,
     ) -> None:
         self._exported, self._preprocessing = exported, exported.preprocessing
         self._folder, self._images = str(folder), images

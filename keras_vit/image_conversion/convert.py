@@ -140,7 +140,7 @@ def convert_images(
         done = [file for file in files if file.outcome or file.failure]
         tables = [file for file in files if file.is_table]
         jobs = [file for file in files if not (file.outcome or file.failure or file.is_table)]
-        write = partial(copying.write, source, destination, options)
+        write = partial(copying.write_image, source, destination, options)
         try:
             done += bar(run(partial(write, {}), jobs), "Converting images", len(jobs))
             renames = {

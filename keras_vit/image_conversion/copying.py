@@ -116,7 +116,7 @@ def set_targets(files: list[File], format: str) -> None:
             taken[file.target.lower()] = 1
 
 
-def write(
+def write_image(
     source: Path, destination: Path, options: dict[str, Any], renames: Mapping[str, str], file: File
 ) -> File:
     """Writes a file to the new folder and returns it with its outcome."""

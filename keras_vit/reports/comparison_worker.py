@@ -192,7 +192,7 @@ def _read(name: str, run: Run, folder: Path) -> ModelResult:
     with np.load(folder / PREDICTIONS) as stored:
         answers = {key: stored[key] for key in stored.files}
     metric, _ = get(config.task).monitor or ("loss", "")
-    values = {int(row["epoch"]): row[f"val_{metric}"] for row in history.read(run.history)}
+    values = {int(row["epoch"]): row[f"val_{metric}"] for row in history.read_rows(run.history)}
     known = _minutes(run)
     minutes = np.cumsum([known.get(epoch, math.nan) for epoch in values])
     return ModelResult(
@@ -211,13 +211,13 @@ def _read(name: str, run: Run, folder: Path) -> ModelResult:
 
 def _training_speed(run: Run, batch_size: int) -> float | None:
     """Returns the images per second of the fastest epoch after the first, or None."""
-    times = [row for row in history.read(run.times)[1:] if row["steps"]]
+    times = [row for row in history.read_rows(run.times)[1:] if row["steps"]]
     return max((batch_size * r["steps"] / r["training_seconds"] for r in times), default=None)
 
 
 def _minutes(run: Run) -> dict[int, float]:
     """Returns each epoch's duration in minutes; partially timed epochs are extrapolated."""
-    times = [row for row in history.read(run.times) if row["steps"]]
+    times = [row for row in history.read_rows(run.times) if row["steps"]]
     if not times:
         return {}
     full = max(row["steps"] for row in times)

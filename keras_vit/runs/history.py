@@ -10,7 +10,7 @@ from pathlib import Path
 from keras_vit import files
 
 
-def write(path: str | os.PathLike[str], rows: Sequence[dict[str, float]]) -> None:
+def write_rows(path: str | os.PathLike[str], rows: Sequence[dict[str, float]]) -> None:
     """Writes a CSV file atomically; the columns are those of the last row."""
     with (
         files.atomic_path(path) as temporary,
@@ -21,7 +21,7 @@ def write(path: str | os.PathLike[str], rows: Sequence[dict[str, float]]) -> Non
         writer.writerows(rows)
 
 
-def read(path: str | os.PathLike[str]) -> list[dict[str, float]]:
+def read_rows(path: str | os.PathLike[str]) -> list[dict[str, float]]:
     """Reads a CSV file written by `write` or by `keras.callbacks.CSVLogger`."""
     if not Path(path).is_file():
         return []

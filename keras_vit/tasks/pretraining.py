@@ -45,7 +45,7 @@ class Pretraining(Task):
     def objective(self, network: keras.Model, training: data.Examples) -> Objective:
         return self._objective
 
-    def finished_model(self, network: keras.Model) -> keras.Model:
+    def inference_model(self, network: keras.Model) -> keras.Model:
         return without_dropout(network, classifier_activation="softmax")
 
     def resolved(self, examples: data.Examples) -> dict[str, Any]:

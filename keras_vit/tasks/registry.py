@@ -63,7 +63,7 @@ def check_command(command: str, preprocessing: Preprocessing) -> Task:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Finished:
+class TrainedModel:
     """A trained model for prediction and export.
 
     Args:
@@ -82,7 +82,7 @@ class Finished:
         return {self.task.output: self.network(images, training=False)}
 
 
-def finished(model: keras.Model) -> Finished:
+def trained_model(model: keras.Model) -> TrainedModel:
     """Prepares a trained model for prediction and export."""
     task = of(preprocessing_of(model))
-    return Finished(task, *task.finished(model))
+    return TrainedModel(task, *task.prediction_network(model))

@@ -195,7 +195,7 @@ class Task:
         """Returns the training objective of a network for a training set."""
         raise NotImplementedError
 
-    def finished_model(self, network: keras.Model) -> keras.Model:
+    def inference_model(self, network: keras.Model) -> keras.Model:
         """Returns a float32 copy of a network for saving, evaluation and export."""
         return cloning.with_dtype(network, "float32")
 
@@ -222,7 +222,7 @@ class Task:
         """Draws the trained network's outputs into the run folder; returns the files by name."""
         return {}
 
-    def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
+    def prediction_network(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         """Returns a model's float32 network for evaluation and export, and its preprocessing."""
         return cloning.with_dtype(model, "float32"), preprocessing_of(model)
 
@@ -235,7 +235,7 @@ class Task:
         verbose: int = 0,
     ) -> Predictions:
         """Computes the outputs of a trained model for labeled images."""
-        network, preprocessing = self.finished(model)
+        network, preprocessing = self.prediction_network(model)
         outputs = network_outputs(network, preprocessing, examples, batch_size, verbose)
         return Predictions(examples.targets, outputs, preprocessing)
 

@@ -18,7 +18,9 @@ _LARGE_TIMEOUT, _TIMEOUT = 2000, 100
 _WAITING = 32  # images of a signature; the memory of a server: docs/serving.md
 
 
-def write(directory: str | os.PathLike[str], parameters: int, cores: int | None = None) -> Path:
+def write_config(
+    directory: str | os.PathLike[str], parameters: int, cores: int | None = None
+) -> Path:
     """Writes `batching.config` for a model's number of parameters, unless the file exists."""
     cores = arguments.positive_int("cores", os.cpu_count() if cores is None else cores)
     path = Path(directory) / FILE

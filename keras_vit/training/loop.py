@@ -164,7 +164,7 @@ def fit_run(
             average = averages(training_model.optimizer)  # the weights in last.keras
             current = None
             if average is not None:
-                current = task.finished_model(training_model.network)
+                current = task.inference_model(training_model.network)
                 assign(objective.trainable_variables, average)
             pictures = task.draw_training(run, objective, validation)
         result = _finish(task, run, validation, pictures, current)

@@ -130,7 +130,7 @@ class EpochClock(keras.callbacks.Callback):
         self._steps += 1
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        rows = [row for row in history.read(self.path) if row["epoch"] < epoch]
+        rows = [row for row in history.read_rows(self.path) if row["epoch"] < epoch]
         rows.append(
             {
                 "epoch": epoch,
@@ -139,7 +139,7 @@ class EpochClock(keras.callbacks.Callback):
                 "seconds": time.monotonic() - self._started,
             }
         )
-        history.write(self.path, rows)
+        history.write_rows(self.path, rows)
 
 
 def learning_rate(optimizer: keras.Optimizer) -> float:

@@ -91,7 +91,7 @@ class RunState:
     def save_models(self, best: bool) -> None:
         """Saves the current model as the last model and, if `best` is True, also as the best."""
         if self._copy is None:
-            self._copy = self.task.finished_model(self.training_model.network)
+            self._copy = self.task.inference_model(self.training_model.network)
         average = averages(self.training_model.optimizer)
         values = {} if average is None else {
             id(v): a for v, a in zip(self.training_model.trainable_variables, average, strict=True)
@@ -159,7 +159,7 @@ class RunState:
     def write_history(self) -> None:
         """Writes the metrics of every epoch to the history file."""
         if self.where.is_chief and self.progress.history:
-            history.write(self.run.history, self.progress.history)
+            history.write_rows(self.run.history, self.progress.history)
 
     def require_finite(self, step: int, logs: dict[str, Any]) -> None:
         """Raises `FloatingPointError` if a metric of a step is not finite."""

@@ -42,7 +42,7 @@ def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike
 
 
 def _training_figure(history_csv: str | os.PathLike[str]) -> Figure:
-    found = history.read(history_csv)
+    found = history.read_rows(history_csv)
     if not found or "epoch" not in found[0] or len(found[0]) < 2:
         raise ValueError(
             "`history_csv` must have a column 'epoch', a column per metric and a row per epoch, as "

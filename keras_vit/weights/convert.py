@@ -16,7 +16,7 @@ from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.infer_config import config_of
 from keras_vit.weights.load import load_weights
 from keras_vit.weights.resolve import read_checkpoint
-from keras_vit.weights.save import format_of_target, save_keras, write
+from keras_vit.weights.save import format_of_target, save_keras, write_weights
 
 
 def convert(
@@ -81,7 +81,7 @@ def convert(
         load_weights(network, checkpoint.replace(tensors=tensors))
         save_keras(network, path)
         return
-    notes = write(path, format, tensors, config, preprocessing)
+    notes = write_weights(path, format, tensors, config, preprocessing)
     for note in (*checkpoint.notes.values(), *notes):
         warnings.warn(note, UserWarning, stacklevel=2)
 

@@ -25,7 +25,7 @@ _WEIGHT_FILES = (
 )
 
 
-def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
+def read_folder(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
     """Reads the checkpoint in a transformers, timm or KerasHub folder, or in a run folder."""
     if (folder / _OF_RUN).is_file():
         return read_file(folder / _OF_RUN)
@@ -39,7 +39,7 @@ def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
         )
     config = _json(folder / "config.json")
     if keras_hub.is_preset(config):
-        return keras_hub.read(folder, _json)
+        return keras_hub.read_preset(folder, _json)
     return configure(read_file(found[0]), folder)
 
 

@@ -86,7 +86,7 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
 def read_path(path: Path) -> Checkpoint:
     """Reads a local file or folder as a checkpoint (see `read_checkpoint`)."""
     if path.is_dir():
-        return foreign_folders.read(path, _read_file)
+        return foreign_folders.read_folder(path, _read_file)
     checkpoint = _read_file(path)
     assumed = "preprocessing" in checkpoint.notes
     return foreign_folders.configure(checkpoint, path.parent) if assumed else checkpoint

@@ -78,7 +78,7 @@ def save_weights(
     source = f"The model {model.name!r}"
     check_consistency(Checkpoint(source, tensors, infer_fields(tensors)), config)
     preprocessing = models.preprocessing_of(model, of_network=True)
-    for note in write(target, format, tensors, config, preprocessing):
+    for note in write_weights(target, format, tensors, config, preprocessing):
         warnings.warn(note, UserWarning, stacklevel=2)
 
 
@@ -115,7 +115,7 @@ def save_keras(model: keras.Model, path: Path) -> None:
         save(temporary)
 
 
-def write(
+def write_weights(
     path: Path,
     format: str,
     tensors: Tensors,

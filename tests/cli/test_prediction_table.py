@@ -67,7 +67,7 @@ def test_an_error_leaves_no_file(suffix: str, tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prediction_table.write(path, ["file"], rows())
+        prediction_table.write_table(path, ["file"], rows())
     assert os.listdir(tmp_path) == []
 
 
@@ -77,7 +77,7 @@ def test_full_disk_names_the_table(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left on device") as error:
-        prediction_table.write(tmp_path / "a.csv", ["path"], rows())
+        prediction_table.write_table(tmp_path / "a.csv", ["path"], rows())
     assert error.value.filename == str(tmp_path / "a.csv")
     assert not list(tmp_path.iterdir())
 
@@ -90,7 +90,7 @@ def test_a_table_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
         path.write_text("of another program")
 
     with pytest.raises(ValueError, match=r"`to` must not exist yet\. Received: .*table\.csv"):
-        prediction_table.write(path, ["file"], rows())
+        prediction_table.write_table(path, ["file"], rows())
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [
         ("table.csv", "of another program")
     ]
@@ -101,10 +101,10 @@ def test_two_that_write_are_kept_apart(tmp_path: Path) -> None:
 
     def rows() -> Iterator[dict[str, Any]]:
         with pytest.raises(ValueError, match="which is in use by another process"):
-            prediction_table.write(path, ["file"], [])
+            prediction_table.write_table(path, ["file"], [])
         yield {"file": "a.jpg"}
 
-    prediction_table.write(path, ["file"], rows())
+    prediction_table.write_table(path, ["file"], rows())
     assert path.read_text() == "file\na.jpg\n"
 
 
@@ -112,12 +112,14 @@ def test_parquet_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(prediction_table, "_PART", 2)
     path = tmp_path / "answers.parquet"
     rows = [{"file": f"{i}.jpg", "score": i / 4} for i in range(5)]
-    prediction_table.write(path, ["file", "score"], rows)
+    prediction_table.write_table(path, ["file", "score"], rows)
     assert parquet.read_table(path).to_pylist() == rows
     assert parquet.ParquetFile(path).num_row_groups == 3
 
 
 def test_names_that_are_not_utf_8_are_written_to_parquet(tmp_path: Path) -> None:
     table = Scores(LABELS)
-    prediction_table.write(tmp_path / "a.parquet", table.columns, [table.row("x\udcff.png", GOOD)])
+    prediction_table.write_table(
+        tmp_path / "a.parquet", table.columns, [table.row("x\udcff.png", GOOD)]
+    )
     assert parquet.read_table(tmp_path / "a.parquet")["file"].to_pylist() == [r"x\udcff.png"]

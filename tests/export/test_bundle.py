@@ -29,7 +29,7 @@ from keras_vit.export import (
 )
 from keras_vit.export.bundle import _is_leftover
 from keras_vit.export.compare_artifacts import ArtifactComparison
-from keras_vit.tasks.registry import Finished
+from keras_vit.tasks.registry import TrainedModel
 from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
@@ -138,7 +138,7 @@ def test_versions_count_up(tmp_path: Path) -> None:
 def answered(monkeypatch: pytest.MonkeyPatch, *disagreeing: str) -> None:
     """Lets the files of a bundle agree, or not, without writing and running them."""
 
-    def write_saved_model(exported: Finished, path: Path, **options) -> Path:
+    def write_saved_model(exported: TrainedModel, path: Path, **options) -> Path:
         path.mkdir()
         (path / "saved_model.pb").touch()
         return path

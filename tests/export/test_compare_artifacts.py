@@ -12,7 +12,7 @@ from keras_vit.data import Examples
 from keras_vit.export import VerificationError, compare_artifacts, load_predictor, tflite
 from keras_vit.export.compare_artifacts import Artifact, ArtifactComparison, table, verify
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.registry import finished
+from keras_vit.tasks.registry import trained_model
 from keras_vit.tasks.task import Predictions
 from tests.export.conftest import PREPROCESSING
 
@@ -123,7 +123,9 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
     tmp_path: Path,
 ) -> None:
     expected = load_predictor(model).probabilities(images)
-    converter = tflite.TFLiteConverter(finished(model), tmp_path / "traced", images, batch_size=3)
+    converter = tflite.TFLiteConverter(
+        trained_model(model), tmp_path / "traced", images, batch_size=3
+    )
     several = [
         Artifact(
             quantization,

@@ -110,7 +110,7 @@ def test_models_config_is_what_the_server_reads() -> None:
 
 
 def test_batching_config_is_what_the_server_reads(tmp_path: Path) -> None:
-    text = batching.write(tmp_path / "models", 1000, cores=6).read_text()
+    text = batching.write_config(tmp_path / "models", 1000, cores=6).read_text()
     config = text_format.Parse(text, messages()("BatchingParameters"))
     assert not config.allowed_batch_sizes, "a request without images hangs or ends the server"
     assert config.max_batch_size.value == warmup.BATCH_SIZES[-1]  # warmed up
@@ -260,7 +260,7 @@ def test_worst_case_fits_the_memory_limit(tmp_path: Path) -> None:
         limits.append(limit["memory"])
         cores.add(limit["cpus"])
     (threads,) = map(int, cores)
-    text = batching.write(tmp_path, 1000, cores=threads).read_text()
+    text = batching.write_config(tmp_path, 1000, cores=threads).read_text()
     config = text_format.Parse(text, messages()("BatchingParameters"))
     batch = config.max_batch_size.value * image_reading.Limits().max_bytes
     waiting = config.max_enqueued_batches.value * signatures_with_images() * batch * 2

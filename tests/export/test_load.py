@@ -15,7 +15,7 @@ from keras_vit.data import Examples
 from keras_vit.data.decode_and_resize import prepare
 from keras_vit.export import load, load_predictor, onnx_openvino, saved_model, tflite
 from keras_vit.tasks.evaluate import evaluate
-from keras_vit.tasks.registry import finished
+from keras_vit.tasks.registry import trained_model
 from tests.export.conftest import LABELS, PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
@@ -117,7 +117,7 @@ def test_load_predictor_takes_files_of_other_runtimes(
     for package in onnx_openvino._NEEDED[kind]:
         pytest.importorskip(package, reason=f"needs the extra {kind}")
     write, suffix = onnx_openvino.WRITERS[kind]
-    predictor = load_predictor(write(finished(model), tmp_path / f"model.{suffix}"))
+    predictor = load_predictor(write(trained_model(model), tmp_path / f"model.{suffix}"))
     assert predictor.labels == LABELS
     expected = load_predictor(model).probabilities(images)
     np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 
 from keras_vit.data.decode_and_resize import decode, resize_and_crop
 from keras_vit.export import load_predictor, onnx_openvino, runtime_worker
-from keras_vit.tasks.registry import finished
+from keras_vit.tasks.registry import trained_model
 from tests.export.conftest import PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
@@ -23,7 +23,7 @@ def pixels_of(images: list[bytes]) -> np.ndarray:
 def test_onnx_computes_the_same(gelu: str, images: list[bytes], tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
     model = tiny(gelu=gelu)
-    path = onnx_openvino.write_onnx(finished(model), tmp_path / "model.onnx")
+    path = onnx_openvino.write_onnx(trained_model(model), tmp_path / "model.onnx")
     run, _ = runtime_worker.onnx(str(path), threads=1)
     found = run(pixels_of(images))
     # measured: 6e-7
@@ -37,7 +37,7 @@ def test_openvino_computes_the_same(
     model: keras.Model, images: list[bytes], tmp_path: Path
 ) -> None:
     pytest.importorskip("openvino", reason="needs the extra openvino")
-    path = onnx_openvino.write_openvino(finished(model), tmp_path / "model.xml")
+    path = onnx_openvino.write_openvino(trained_model(model), tmp_path / "model.xml")
     assert {p.name for p in tmp_path.iterdir()} == {"model.xml", "model.bin"}
     run, _ = runtime_worker.openvino(str(path), threads=1)
     found = run(pixels_of(images))

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.export import Predictor, load_predictor, onnx_openvino
-from keras_vit.tasks.registry import finished
+from keras_vit.tasks.registry import trained_model
 from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
@@ -141,7 +141,7 @@ def test_threads_get_the_answers_of_one_thread(
         for package in onnx_openvino._NEEDED[kind]:
             pytest.importorskip(package, reason=f"needs the extra {kind}")
         write, suffix = onnx_openvino.WRITERS[kind]
-        path = write(finished(model), tmp_path / f"model.{suffix}")
+        path = write(trained_model(model), tmp_path / f"model.{suffix}")
     predictor = load_predictor(path)
     pixels = np.random.default_rng(3).integers(0, 256, (13, 11, 17, 3), np.uint8)
     alone = [predictor.probabilities([image]) for image in pixels]

@@ -51,7 +51,7 @@ def server(exported: dict[str, Path], tmp_path: Path) -> Iterator[tuple[str, str
         f"--port={grpc}",
         f"--rest_api_port={rest}",
         f"--model_config_file={tmp_path / 'models.config'}",
-        f"--batching_parameters_file={batching.write(tmp_path)}",
+        f"--batching_parameters_file={batching.write_config(tmp_path, 1000)}",
         f"--monitoring_config_file={CONFIG / 'monitoring.config'}",
         "--enable_batching=true",
         "--file_system_poll_wait_seconds=1",

@@ -12,7 +12,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_vit.data.decode_and_resize import decode, resize_and_crop
 from keras_vit.export import load_predictor, tflite
-from keras_vit.tasks.registry import finished
+from keras_vit.tasks.registry import trained_model
 from tests.export.conftest import LABELS, PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
@@ -127,7 +127,7 @@ def quantizations(
     model: keras.Model, images: list[bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("converter")
-    converter = tflite.TFLiteConverter(finished(model), folder / "traced", images)
+    converter = tflite.TFLiteConverter(trained_model(model), folder / "traced", images)
     return {
         quantization: converter.write(quantization, folder / f"{quantization}.tflite")
         for quantization in tflite.QUANTIZATIONS

@@ -172,7 +172,7 @@ def test_targets_keep_a_suffix_that_is_right() -> None:
 def write(source: Path, destination: Path, *files: File, **renames: str) -> list[File]:
     options = {"format": "png", "max_side": None, "window": None}
     copying.set_targets(list(files), "png")
-    return [copying.write(source, destination, options, renames, file) for file in files]
+    return [copying.write_image(source, destination, options, renames, file) for file in files]
 
 
 def test_write_does_again_what_changed(tmp_path: Path) -> None:

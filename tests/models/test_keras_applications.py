@@ -17,7 +17,7 @@ from keras_vit.models.keras_applications import (
 from keras_vit.runs import history
 from keras_vit.tasks.build import check_model
 from keras_vit.tasks.classification.network import build_network
-from keras_vit.tasks.classification.task import finished_classifier
+from keras_vit.tasks.classification.task import inference_classifier
 from keras_vit.tasks.evaluate import evaluate
 from keras_vit.training import Recipe, Run, RunConfig, train
 from tests.helpers import assert_close, numpy
@@ -86,7 +86,7 @@ def test_build_application_carries_labels_and_preprocessing(network: keras.Model
 def test_a_network_with_operations_in_its_graph_is_finished_too() -> None:
     network = build_application("MobileNetV3Small", LABELS, image_size=(32, 48))
     inputs = models.preprocessing_of(network).scale(PIXELS)
-    assert_close(finished_classifier(network)(inputs), np.full((2, 3), 1 / 3), 1e-6)
+    assert_close(inference_classifier(network)(inputs), np.full((2, 3), 1 / 3), 1e-6)
 
 
 def test_frozen_batch_normalization_uses_what_it_has(network: keras.Model) -> None:
@@ -109,7 +109,7 @@ def test_finished_application_answers_with_probabilities(network: keras.Model) -
     half.set_weights(network.get_weights())
     half.layers[-1].set_weights([np.random.default_rng(1).normal(size=(1280, 3)), np.ones(3)])
     inputs = models.preprocessing_of(half).scale(PIXELS)
-    finished = finished_classifier(half)
+    finished = inference_classifier(half)
     assert finished.compute_dtype == "float32"
     probabilities = numpy(finished(inputs))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
@@ -152,8 +152,8 @@ def test_an_application_is_trained_saved_and_evaluated(tmp_path: Path) -> None:
     ]
     assert all(moved)  # batch normalization has counted, as in Keras' own `fit`
     assert len(moved) == 104
-    assert [row["epoch"] for row in history.read(run.times)] == [0, 1]
-    assert all(0 < row["training_seconds"] < row["seconds"] for row in history.read(run.times))
+    assert [row["epoch"] for row in history.read_rows(run.times)] == [0, 1]
+    assert all(0 < row["training_seconds"] < row["seconds"] for row in history.read_rows(run.times))
 
 
 def test_means_of_batch_normalization_are_not_trained() -> None:

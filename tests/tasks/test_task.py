@@ -25,7 +25,7 @@ def test_defaults_decide_nothing(tmp_path: Path) -> None:
     half = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(3, dtype="mixed_bfloat16")], name="half"
     )
-    assert task.finished_model(half).layers[-1].compute_dtype == "float32"
+    assert task.inference_model(half).layers[-1].compute_dtype == "float32"
     assert task.monitor is None
     assert task.draw_training(Run(tmp_path), None, digits) == {}
     assert task.next_commands(Run("runs/a")) == ["keras-vit export runs/a --to runs/a/serving"]

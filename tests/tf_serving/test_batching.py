@@ -15,25 +15,25 @@ def threads(path: Path) -> int:
 
 
 def test_there_is_a_thread_for_each_core(tmp_path: Path) -> None:
-    assert threads(batching.write(tmp_path / "eight", 1000, cores=8)) == 8
-    assert threads(batching.write(tmp_path / "this", 1000)) == os.cpu_count()
+    assert threads(batching.write_config(tmp_path / "eight", 1000, cores=8)) == 8
+    assert threads(batching.write_config(tmp_path / "this", 1000)) == os.cpu_count()
 
 
 def test_two_full_requests_can_wait_for_a_signature(tmp_path: Path) -> None:
     """More would not fit the memory of a server (tests/export/test_deployment_files.py)."""
-    text = batching.write(tmp_path, 1000, cores=3).read_text()
+    text = batching.write_config(tmp_path, 1000, cores=3).read_text()
     assert "max_enqueued_batches { value: 2 }" in text
     assert "# 32 images can wait;" in text
 
 
 def test_file_of_the_user_is_kept(tmp_path: Path) -> None:
     (tmp_path / batching.FILE).write_text("max_batch_size { value: 1 }")
-    assert batching.write(tmp_path, 1000).read_text() == "max_batch_size { value: 1 }"
+    assert batching.write_config(tmp_path, 1000).read_text() == "max_batch_size { value: 1 }"
 
 
 def test_number_of_cores_must_be_positive(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"`cores` must be .*Received: cores=0"):
-        batching.write(tmp_path, 1000, cores=0)
+        batching.write_config(tmp_path, 1000, cores=0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -41,6 +41,6 @@ def test_number_of_cores_must_be_positive(tmp_path: Path) -> None:
 def test_requests_wait_longer_for_a_batch_of_a_large_model(
     parameters: int, timeout: int, tmp_path: Path
 ) -> None:
-    text = batching.write(tmp_path, parameters).read_text()
+    text = batching.write_config(tmp_path, parameters).read_text()
     assert f"batch_timeout_micros {{ value: {timeout} }}" in text
     assert f"{parameters:,} parameters" in text

@@ -15,7 +15,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import write_config
 from keras_vit.runs.state_files import Progress
 from keras_vit.tasks.classification.network import build_network
-from keras_vit.tasks.classification.task import finished_classifier
+from keras_vit.tasks.classification.task import inference_classifier
 from keras_vit.training import Recipe, Run, RunConfig
 from tests import pages
 from tests.helpers import randomise
@@ -32,7 +32,7 @@ def write_run(folder: Path, model: str, class_names: tuple[str, ...], **recipe: 
     run, config = Run(folder), RunConfig("digits", model, recipe=SMALL.replace(**recipe))
     folder.mkdir()
     network = build_network(config, class_names, multi_label=recipe.get("loss") == "sigmoid")
-    finished_classifier(randomise(network)).save(run.last)
+    inference_classifier(randomise(network)).save(run.last)
     write_config(run.config, config)
     return run
 
@@ -62,7 +62,7 @@ def test_rows_of_classes_are_kept_to_the_bit_by_name(
     np.testing.assert_array_equal(head_of(fewer)[0], head_of(old)[0][:, [3, 0]])
     images = np.random.default_rng(3).uniform(size=(2, *size, 3)).astype("float32")
     config = RunConfig("digits", name, weights=str(run.path), recipe=SMALL)
-    same = finished_classifier(build_network(config, CLASSES)) if model == "nano" else old
+    same = inference_classifier(build_network(config, CLASSES)) if model == "nano" else old
     np.testing.assert_array_equal(same.predict(images, verbose=0), old.predict(images, verbose=0))
 
 

@@ -53,7 +53,7 @@ def test_clock_keeps_the_time_of_every_epoch(
         {"epoch": epoch, "steps": 3.0, "training_seconds": 30.0, "seconds": 40.0}
         for epoch in (0.0, 1.0)
     ]
-    assert history.read(tmp_path / "times.csv") == expected
+    assert history.read_rows(tmp_path / "times.csv") == expected
 
 
 def test_clock_of_a_run_that_goes_on_counts_its_last_epoch_anew(tmp_path: Path) -> None:
@@ -63,10 +63,10 @@ def test_clock_of_a_run_that_goes_on_counts_its_last_epoch_anew(tmp_path: Path) 
     clock.on_epoch_begin(1)
     clock.on_train_batch_end(7)
     clock.on_epoch_end(1)
-    assert [row["epoch"] for row in history.read(path)] == [0, 1]
-    assert history.read(path)[0]["seconds"] == 4
-    assert history.read(path)[1]["training_seconds"] < 1
-    assert history.read(path)[1]["steps"] == 1
+    assert [row["epoch"] for row in history.read_rows(path)] == [0, 1]
+    assert history.read_rows(path)[0]["seconds"] == 4
+    assert history.read_rows(path)[1]["training_seconds"] < 1
+    assert history.read_rows(path)[1]["steps"] == 1
 
 
 def test_epochs_leave_their_results(capsys: pytest.CaptureFixture[str]) -> None:

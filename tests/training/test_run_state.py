@@ -16,7 +16,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.state_files import Progress
 from keras_vit.tasks.classification.objective import ClassificationObjective
-from keras_vit.tasks.classification.task import Classification, finished_classifier
+from keras_vit.tasks.classification.task import Classification, inference_classifier
 from keras_vit.tasks.multi_label.task import MultiLabel
 from keras_vit.tasks.task import Task
 from keras_vit.training import Recipe, Run
@@ -91,7 +91,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_finished_model_is_float32_with_softmax_and_without_dropout() -> None:
     network = build().network
-    copy = finished_classifier(network)
+    copy = inference_classifier(network)
     config = models.config_of(copy)
     assert {layer.compute_dtype for layer in copy.layers} == {"float32"}
     assert config.classifier_activation == "softmax"
@@ -351,7 +351,7 @@ def test_full_disk_leaves_the_earlier_files(
 
 def test_finished_model_of_several_labels_ends_in_a_sigmoid() -> None:
     preprocessing = Preprocessing(size=(4, 6), class_names=tuple("abcde"), thresholds=(0.3,) * 5)
-    copy = finished_classifier(
+    copy = inference_classifier(
         models.rebuild(build("float32").network, preprocessing=preprocessing)
     )
     assert models.config_of(copy).classifier_activation == "sigmoid"

@@ -51,7 +51,7 @@ class Classification(Task):
     multi_label = False
     served_model = ServedClassifier
     check_model = staticmethod(check_model)
-    finished = staticmethod(last_activation.with_probabilities)
+    prediction_network = staticmethod(last_activation.with_probabilities)
     predict = staticmethod(predict)
     prediction = staticmethod(prediction)
     config: RunConfig
@@ -101,8 +101,8 @@ class Classification(Task):
             **settings,
         )
 
-    def finished_model(self, network: keras.Model) -> keras.Model:
-        return finished_classifier(network)
+    def inference_model(self, network: keras.Model) -> keras.Model:
+        return inference_classifier(network)
 
     def resolved(self, examples: data.Examples) -> dict[str, Any]:
         return {
@@ -199,7 +199,7 @@ class Classification(Task):
         return [f"{predict}/*", *super().next_commands(run)]
 
 
-def finished_classifier(network: keras.Model) -> keras.Model:
+def inference_classifier(network: keras.Model) -> keras.Model:
     """Returns a float32 model that outputs probabilities, for saving, evaluation and export."""
     if not models.has_config(network):  # of keras.applications
         return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]

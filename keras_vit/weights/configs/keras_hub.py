@@ -21,7 +21,7 @@ def is_preset(config: Mapping[str, Any]) -> bool:
     return {"class_name", "registered_name"} <= config.keys()
 
 
-def read(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoint:
+def read_preset(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoint:
     """Reads a checkpoint from the folder of a KerasHub preset."""
     backbone, task, converter = (
         _checked(read_json(folder / name), folder / name)

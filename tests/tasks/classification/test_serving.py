@@ -24,7 +24,7 @@ pytestmark = pytest.mark.tensorflow
 
 def served(model: keras.Model, folder: Path) -> ServedClassifier:
     network, preprocessing = last_activation.with_probabilities(model)
-    preprocessing_files.write(preprocessing, folder)
+    preprocessing_files.write_preprocessing(preprocessing, folder)
     return ServedClassifier(network, preprocessing, "probabilities", folder, Limits())
 
 

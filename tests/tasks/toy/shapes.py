@@ -80,7 +80,7 @@ class Shapes(Task):
         return ShapeObjective(network)
 
     def evaluate(self, model, examples, **options):
-        network, preprocessing = self.finished(model)
+        network, preprocessing = self.prediction_network(model)
         right = total = 0
         for indices, outputs in output_batches(network, preprocessing, examples, **options):
             for mask, logits in zip(examples.targets[indices], outputs, strict=True):
