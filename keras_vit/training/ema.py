@@ -15,6 +15,24 @@ def averages(optimizer: keras.Optimizer) -> list[keras.Variable] | None:
     return inner._model_variables_moving_average if inner.use_ema else None
 
 
+def momentum(step: Any, limit: float, warms_up: bool) -> Any:
+    """Returns the momentum of the averages after a number of steps, at most `limit`."""
+    step = keras.ops.cast(step, "float32")
+    found = keras.ops.convert_to_tensor(float(limit), "float32")
+    if warms_up:
+        found = keras.ops.minimum(found, (1 + step) / (10 + step))
+    return keras.ops.where(step > 0, found, 0.0)  # the first step sets the average
+
+
+def update(
+    averages: Sequence[keras.Variable], variables: Sequence[keras.Variable], momentum: Any
+) -> None:
+    """Updates the averages of variables after a training step."""
+    for variable, average in zip(variables, averages, strict=True):
+        m = keras.ops.cast(momentum, variable.dtype)
+        average.assign(m * average + (1 - m) * variable)
+
+
 def assign(variables: Sequence[keras.Variable], values: Sequence[Any]) -> None:
     """Assigns arrays or the values of other variables to variables, in the same order."""
     for variable, value in zip(variables, values, strict=True):

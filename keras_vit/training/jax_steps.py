@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from keras_vit.training.optimizers import clip_gradients
+
 
 class JaxSteps:
     """JAX implementation of the training and validation steps of `TrainingModel`.
@@ -26,7 +28,7 @@ class JaxSteps:
         gradients, non_trainable, metrics = self._gradients(
             trainable, non_trainable, metrics, batch, scale
         )
-        gradients, norm = self.clip(gradients, scale)
+        gradients, norm = clip_gradients(gradients, self.clip_norm, scale)
         trainable, optimizer_variables = self.optimizer.stateless_apply(
             optimizer_variables, gradients, trainable
         )

@@ -10,16 +10,25 @@ import keras
 from keras_vit import models
 from keras_vit.adamw import OnePassAdam
 from keras_vit.runs.recipe import Recipe
-from keras_vit.training import param_groups
+from keras_vit.training import ema, param_groups
 from keras_vit.training.schedules import WarmupDecay
+
+
+def clip_gradients(gradients: list[Any], clip_norm: float, scale: Any) -> tuple[list[Any], Any]:
+    """Clips gradients by their global norm; also returns the norm, unscaled and unclipped."""
+    ops = keras.ops
+    norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32") / scale)) for g in gradients))
+    if clip_norm:
+        factor = clip_norm / ops.maximum(norm, clip_norm)
+        gradients = [g * ops.cast(factor, g.dtype) for g in gradients]
+    return gradients, norm
 
 
 class PerVariable:
     """Mixin for Keras optimizers that adds per-variable learning rates and weight decay.
 
-    Gradients must be summed over the replicas and clipped before (by
-    `keras_vit.training.training_model`): Keras clips gradients before they are summed, so that
-    results depend on the number of replicas.
+    Gradients must be summed over the replicas and clipped before (`clip_gradients`): Keras clips
+    gradients before they are summed, so that results depend on the number of replicas.
     """
 
     #: Whether the momentum of averaged weights rises; runs of earlier versions resume without.
@@ -55,18 +64,10 @@ class PerVariable:
     def _update_model_variables_moving_average(self: Any, trainable_variables: Any) -> None:
         # Keras' hook after each step. With a constant momentum, the average of a short run would
         # be close to its first weights.
-        if not self.use_ema:
-            return
-        step = keras.ops.cast(self.iterations, "float32")
-        momentum = keras.ops.convert_to_tensor(float(self.ema_momentum), "float32")
-        if self.warms_up_average:
-            momentum = keras.ops.minimum(momentum, (1 + step) / (10 + step))
-        momentum = keras.ops.where(step > 0, momentum, 0.0)  # the first step sets the average
-        for variable, average in zip(
-            trainable_variables, self._model_variables_moving_average, strict=True
-        ):
-            m = keras.ops.cast(momentum, variable.dtype)
-            average.assign(m * average + (1 - m) * variable)
+        if self.use_ema:
+            averages = self._model_variables_moving_average
+            momentum = ema.momentum(self.iterations, self.ema_momentum, self.warms_up_average)
+            ema.update(averages, trainable_variables, momentum)
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
         # Keras' hook under tf.distribute; the gradients are already summed.

@@ -8,6 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_vit.training.optimizers import clip_gradients
+
 
 class TensorFlowSteps:
     """TensorFlow implementation of the training and validation steps of `TrainingModel`.
@@ -24,7 +26,7 @@ class TensorFlowSteps:
     def train_step(self: Any, data: Any) -> dict[str, Any]:
         x, y, weight = self.unpack(data)
         scale = self.optimizer.scale_loss(tf.ones(()))
-        gradients, norm = self.clip(self._gradients(x, y, weight), scale)
+        gradients, norm = clip_gradients(self._gradients(x, y, weight), self.clip_norm, scale)
         self.update_gradient_norm(norm)
         self.optimizer.apply(gradients, self.trainable_variables)
         return {metric.name: metric.result() for metric in self.training_metrics}

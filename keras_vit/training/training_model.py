@@ -71,14 +71,6 @@ class TrainingModel(Steps, keras.Model):
         # Class weights apply to the loss, not to the scores.
         self.objective.update_scores(y, outputs, ops.cast(weight > 0, "float32"))
 
-    def clip(self, gradients: list[Any], scale: Any) -> tuple[list[Any], Any]:
-        """Clips the gradients of the mean loss; also returns their unscaled, unclipped norm."""
-        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32") / scale)) for g in gradients))
-        if self.clip_norm:
-            factor = self.clip_norm / ops.maximum(norm, self.clip_norm)
-            gradients = [g * ops.cast(factor, g.dtype) for g in gradients]
-        return gradients, norm
-
     def update_gradient_norm(self, norm: Any) -> None:
         """Updates the gradient norm metric, unless loss scaling skips the step on overflow."""
         finite = ops.cast(ops.isfinite(norm), "float32")

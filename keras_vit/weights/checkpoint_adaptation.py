@@ -1,4 +1,4 @@
-"""Adaptation of a checkpoint to another patch grid, patch size or number of channels.
+"""Adaptation of a checkpoint to another patch grid, patch size, number of channels or head.
 
 Letters: P, Q patch height and width; C channels; D hidden size.
 """
@@ -10,8 +10,14 @@ import numpy as np
 
 from keras_vit.layers.position_embedding import resize_matrix, resize_table
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint
+from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Tensors
 from keras_vit.weights.positions import COLUMN, POSITION, ROW, split_as_read
+
+Names = tuple[str, ...]
+Shapes = dict[str, tuple[int, ...]]
+
+# Classifier layers, which can be dropped, or reset if their shapes differ.
+PRE_LOGITS, HEADS = "pre_logits/", ("head/", "distillation_head/")
 
 
 def fit(
@@ -53,6 +59,23 @@ def fit(
         note = f"Input kernel resized from patch size {patch} to {config.patch}"
         notes[PROJECTION] = "; ".join(filter(None, [notes.get(PROJECTION), note]))
     return tensors, notes
+
+
+def variables_to_reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:
+    """Returns the names of the model's classifier variables that must be reset."""
+
+    def part(prefix: str) -> tuple[bool, Names]:
+        ours = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
+        theirs = {name: t.shape for name, t in tensors.items() if name.startswith(prefix)}
+        return ours == theirs, tuple(ours)
+
+    same_input, pre_logits = part(PRE_LOGITS)
+    reset = () if same_input else pre_logits
+    for same_head, head in map(part, HEADS):
+        # A head is useless after another representation layer, even if the shapes are equal.
+        if reset_head or not (same_head and same_input):
+            reset += head
+    return reset
 
 
 def resize_patch_kernel(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -10,16 +10,18 @@ import numpy as np
 
 from keras_vit import models
 from keras_vit.weights.checkpoint import ARCHITECTURE, Checkpoint, Tensors, variables_of
-from keras_vit.weights.checkpoint_adaptation import fit
+from keras_vit.weights.checkpoint_adaptation import (
+    HEADS,
+    PRE_LOGITS,
+    Names,
+    Shapes,
+    fit,
+    variables_to_reset,
+)
 from keras_vit.weights.load_report import LoadReport, TensorReport
 from keras_vit.weights.positions import PATCH_POSITIONS, POSITIONS
 from keras_vit.weights.resolve import read_checkpoint
 
-Names = tuple[str, ...]
-Shapes = dict[str, tuple[int, ...]]
-
-# Classifier layers, which can be dropped, or reset if their shapes differ.
-_PRE_LOGITS, _HEADS = "pre_logits/", ("head/", "distillation_head/")
 # Fields that change the outputs for the same weights: a difference is reported, not an error.
 _COMPUTED = ("gelu", "epsilon", "pooling", "norm_after_pooling")
 
@@ -68,8 +70,8 @@ def load_weights(
     variables = variables_of(model)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     tensors, resized = fit(checkpoint, config, resize_patches=resize_patches)
-    reset = _reset(shapes, tensors, reset_head)
-    droppable = ("pooling/", _PRE_LOGITS, *_HEADS)
+    reset = variables_to_reset(shapes, tensors, reset_head)
+    droppable = ("pooling/", PRE_LOGITS, *HEADS)
     dropped = tuple(n for n in tensors if n.startswith(droppable) and n not in shapes)
     for name in {*dropped, *reset} & tensors.keys():
         del tensors[name]
@@ -79,7 +81,7 @@ def load_weights(
     for name in used:
         variables[name].assign(tensors.pop(name))  # popped to free memory during the loop
     for name in reset:
-        if name.startswith(_HEADS):
+        if name.startswith(HEADS):
             variables[name].assign(np.zeros(shapes[name], "float32"))
     found = LoadReport(
         checkpoint.source,
@@ -122,23 +124,6 @@ def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, st
         name: f"The model has {name}={ours[name]!r}, not {theirs[name]!r} as in {checkpoint.source}"
         for name in fields
     }
-
-
-def _reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:
-    """Returns the names of the model's classifier variables that must be reset."""
-
-    def part(prefix: str) -> tuple[bool, Names]:
-        ours = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
-        theirs = {name: t.shape for name, t in tensors.items() if name.startswith(prefix)}
-        return ours == theirs, tuple(ours)
-
-    same_input, pre_logits = part(_PRE_LOGITS)
-    reset = () if same_input else pre_logits
-    for same_head, head in map(part, _HEADS):
-        # A head is useless after another representation layer, even if the shapes are equal.
-        if reset_head or not (same_head and same_input):
-            reset += head
-    return reset
 
 
 def _rows(

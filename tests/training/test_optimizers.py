@@ -12,7 +12,12 @@ import pytest
 from keras_vit import models, weights
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training import Recipe
-from keras_vit.training.optimizers import build_optimizer, build_schedule, state_per_weight
+from keras_vit.training.optimizers import (
+    build_optimizer,
+    build_schedule,
+    clip_gradients,
+    state_per_weight,
+)
 from keras_vit.training.training_model import TrainingModel
 from tests.helpers import in_training, numpy
 
@@ -317,3 +322,19 @@ def test_state_per_weight_of_adafactor_leaves_rows_and_columns_out(model: keras.
     shapes = [v.shape for v in built if v.name.endswith("velocity")]
     assert sum(math.prod(shape) for shape in shapes) == model.count_params()
     assert state_per_weight(recipe) == 1
+
+
+@pytest.mark.parametrize(
+    ("clip_norm", "expected"),
+    [
+        (2.5, ([1.5, 2.0], [0.0])),  # the norm is 5: halved
+        (10.0, ([3.0, 4.0], [0.0])),
+    ],
+)
+def test_clip_by_hand(clip_norm: float, expected: tuple[list[float], ...]) -> None:
+    scale = 8.0
+    gradients = [keras.ops.convert_to_tensor([3.0 * scale, 4.0 * scale]), keras.ops.zeros((1,))]
+    clipped, norm = clip_gradients(gradients, clip_norm, scale)
+    assert float(norm) == pytest.approx(5)
+    for found, value in zip(clipped, expected, strict=True):
+        np.testing.assert_allclose(numpy(found) / scale, value, rtol=1e-6)

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import ops
 from sklearn.metrics import average_precision_score
 
 from keras_vit.tasks.classification.objective import AveragePrecision, ClassificationObjective
@@ -168,23 +167,6 @@ def test_gradient_norm_is_that_before_clipping() -> None:
     free, clipped = (updates(None, still, clip_norm=c) for c in (0.0, 0.01))
     assert clipped.history["gradient_norm"] == pytest.approx(free.history["gradient_norm"])
     assert free.history["gradient_norm"][0] > 0.01
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        ({"clip_norm": 2.5}, ([1.5, 2.0], [0.0])),  # the norm is 5: halved
-        ({"clip_norm": 10.0}, ([3.0, 4.0], [0.0])),
-    ],
-)
-def test_clip_by_hand(limit: dict[str, float], expected: tuple[list[float], ...]) -> None:
-    training_model = in_training(ClassificationObjective, network(), **limit)
-    scale = 8.0
-    gradients = [ops.convert_to_tensor([3.0 * scale, 4.0 * scale]), ops.zeros((1,))]
-    clipped, norm = training_model.clip(gradients, scale)
-    assert float(norm) == pytest.approx(5)
-    for found, value in zip(clipped, expected, strict=True):
-        np.testing.assert_allclose(numpy(found) / scale, value, rtol=1e-6)
 
 
 def several(number: int) -> tuple[np.ndarray, np.ndarray]:
