@@ -15,7 +15,7 @@ from keras_vit.data import Examples
 Save = Callable[..., bytes]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def save() -> Save:
     """Encodes a noise image with PIL: save(seed, size=(width, height), mode, format, ...)."""
 
@@ -34,7 +34,7 @@ def save() -> Save:
     return encode
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write(save: Save) -> Callable[..., Path]:
     """Writes files below a folder; those without content get an image, or words if .txt."""
 
@@ -51,7 +51,7 @@ def write(save: Save) -> Callable[..., Path]:
     return write_files
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def noise(save: Save) -> Callable[..., Examples]:
     """In-memory examples: noise(13) has 13 different images of three classes in turn."""
 

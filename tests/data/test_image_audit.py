@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import struct
 import sys
 import zlib
@@ -60,53 +61,62 @@ def test_bad_images_are_named_with_their_reason(bad_folder: Path) -> None:
     assert sorted(report.digests) == ["a/good.png", "b/good.jpg"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"restart_marker_blocks": 5}, {"subsampling": 0}, {"exif": ROTATED}],
-    ids=["subsampled", "restart", "full_chroma", "rotated"],
-)
-@pytest.mark.parametrize("mode", ["RGB", "L"])
-@pytest.mark.parametrize("trailing", [b"", bytes(9)])
-def test_jpeg_without_its_last_blocks_is_damaged(
-    tmp_path: Path, write: Write, options: dict, mode: str, trailing: bytes
-) -> None:
+JPEGS = {
+    "subsampled": {},
+    "restart": {"restart_marker_blocks": 5},
+    "full_chroma": {"subsampling": 0},
+    "rotated": {"exif": ROTATED},
+}
+
+
+def test_jpeg_without_its_last_blocks_is_damaged(tmp_path: Path, write: Write) -> None:
     pixels = np.random.default_rng(7).integers(0, 256, (61, 43, 3), "uint8")
-    jpeg = saved(pixels, mode, **options)
-    start = jpeg.index(b"\xff\xda")  # of the scan
-    cut = jpeg[: (start + len(jpeg)) // 2].rstrip(b"\xff") + b"\xff\xd9"
-    files = {"a/cut.jpg": cut + trailing, "a/whole.jpg": jpeg + trailing}
-    report = audit(load(write(tmp_path, files)), progress=False)
-    assert dict(report.bad) == {"a/cut.jpg": "damaged or truncated JPEG"}
+    cut, whole = {}, {}
+    for name, mode, trailing in itertools.product(JPEGS, ("RGB", "L"), (b"", bytes(9))):
+        jpeg = saved(pixels, mode, **JPEGS[name])
+        start = jpeg.index(b"\xff\xda")  # of the scan
+        half = jpeg[: (start + len(jpeg)) // 2].rstrip(b"\xff") + b"\xff\xd9"
+        kind = f"a/{name}_{mode}_{len(trailing)}"
+        cut[f"{kind}_cut.jpg"] = half + trailing
+        whole[f"{kind}_whole.jpg"] = jpeg + trailing
+    report = audit(load(write(tmp_path, cut | whole)), progress=False)
+    assert dict(report.bad) == dict.fromkeys(cut, "damaged or truncated JPEG")
+    assert set(report.digests) == set(whole)
 
 
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 5}])
-@pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_jpeg_with_gray_corners_is_usable(
-    tmp_path: Path, write: Write, options: dict, mode: str
-) -> None:
+def test_jpeg_with_gray_corners_is_usable(tmp_path: Path, write: Write) -> None:
     pixels = np.random.default_rng(7).integers(0, 256, (61, 43, 3), "uint8")
     pixels[24:] = 128  # as the decoder fills missing blocks
-    files = {"a/gray.jpg": saved(pixels, mode, **options)}
-    assert audit(load(write(tmp_path, files)), progress=False).bad == ()
+    kinds = [{}, {"progressive": True}, {"restart_marker_blocks": 5}]
+    files = {
+        f"a/{mode}_{number}.jpg": saved(pixels, mode, **options)
+        for mode in ("RGB", "L")
+        for number, options in enumerate(kinds)
+    }
+    report = audit(load(write(tmp_path, files)), progress=False)
+    assert report.bad == ()
+    assert set(report.digests) == set(files)
 
 
-# Red of Adobe RGB (1998), Display P3 and ProPhoto RGB, and of sRGB with a rounding error.
-@pytest.mark.parametrize(
-    ("red", "other"), [(0.6097, True), (0.5151, True), (0.7977, True), (0.4358, False)]
-)
-@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
-def test_images_with_other_colors_are_named(
-    noise: Callable[..., Examples], red: float, other: bool, format: str
-) -> None:
+def with_red(red: float, format: str) -> bytes:
+    """An image whose color profile is sRGB with another red."""
     profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
     offset = int.from_bytes(profile[(entry := profile.index(b"rXYZ")) + 4 : entry + 8], "big")
     profile[offset + 8 : offset + 12] = round(red * 65536).to_bytes(4, "big")
     file = io.BytesIO()
     pixels = np.random.default_rng(1).integers(0, 256, (9, 8, 3), "uint8")
     PIL.Image.fromarray(pixels).save(file, format, icc_profile=bytes(profile))
-    report = audit(noise(1, encoded=(file.getvalue(),)), progress=False)
-    assert report.other_colors == (("000.png",) if other else ())
-    assert ("`keras-vit data convert` converts them (1):" in report.text()) == other
+    return file.getvalue()
+
+
+def test_images_with_other_colors_are_named(noise: Callable[..., Examples]) -> None:
+    # Adobe RGB (1998), Display P3 and ProPhoto RGB, and last sRGB with a rounding error.
+    kinds = [(red, f) for red in (0.6097, 0.5151, 0.7977, 0.4358) for f in ("JPEG", "PNG", "WEBP")]
+    report = audit(noise(12, encoded=tuple(with_red(*kind) for kind in kinds)), progress=False)
+    assert report.other_colors == tuple(f"{number:03d}.png" for number in range(9))
+    assert "`keras-vit data convert` converts them (9):" in report.text()
+    others = dataclasses.replace(report, other_colors=())
+    assert "`keras-vit data convert` converts them" not in others.text()
 
 
 def test_damaged_color_profiles_are_ignored(noise: Callable[..., Examples]) -> None:
@@ -192,16 +202,19 @@ def test_unreadable_file_is_named(write: Callable[..., Path], tmp_path: Path) ->
     assert list(found.digests) == ["a/1.png"]
 
 
-@pytest.mark.parametrize(("highest", "narrow"), [(4095, True), (40_000, False), (7, False)])
-def test_16_bit_image_of_a_small_range_is_named(
-    noise: Callable[..., Examples], highest: int, narrow: bool
-) -> None:
-    levels = np.linspace(0, highest, 77).reshape(7, 11).astype(np.uint16)
-    file = io.BytesIO()
-    PIL.Image.fromarray(levels).save(file, "PNG")
-    found = audit(noise(1, encoded=(file.getvalue(),)), progress=False)
-    assert found.narrow == (("000.png",) if narrow else ())
-    assert ("16-bit images that use less than a quarter" in found.text()) == narrow
+def test_16_bit_image_of_a_small_range_is_named(noise: Callable[..., Examples]) -> None:
+    def rising(highest: int) -> bytes:
+        levels = np.linspace(0, highest, 77).reshape(7, 11).astype(np.uint16)
+        file = io.BytesIO()
+        PIL.Image.fromarray(levels).save(file, "PNG")
+        return file.getvalue()
+
+    encoded = tuple(rising(highest) for highest in (4095, 40_000, 7))
+    found = audit(noise(3, encoded=encoded), progress=False)
+    assert found.narrow == ("000.png",)
+    message = "16-bit images that use less than a quarter"
+    assert message in found.text()
+    assert message not in dataclasses.replace(found, narrow=()).text()
 
 
 def test_user_folder_is_never_written_to(bad_folder: Path) -> None:

@@ -35,12 +35,12 @@ Noise = Callable[..., Examples]
 Batches = list[tuple[np.ndarray, np.ndarray]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def eleven(noise: Noise) -> Examples:
     return noise(11)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def identified(noise: Noise) -> Examples:
     """Single-colored images of which each shows its index, and is a class of its own."""
     encoded = tuple(
@@ -86,16 +86,23 @@ def test_training_batches_have_known_number_and_shape(eleven: Examples) -> None:
     assert steps_per_epoch(eleven, 3) == 3
 
 
-def test_epoch_entered_directly_is_the_same_to_the_bit(eleven: Examples) -> None:
-    assert_equal(batches(eleven)[6:], batches(eleven, initial_epoch=2))
+@pytest.fixture(scope="module")
+def four_epochs(eleven: Examples) -> Batches:
+    return batches(eleven)
 
 
-def test_run_repeats_to_the_bit(eleven: Examples) -> None:
-    assert_equal(batches(eleven), batches(eleven))
+def test_epoch_entered_directly_is_the_same_to_the_bit(
+    eleven: Examples, four_epochs: Batches
+) -> None:
+    assert_equal(four_epochs[6:], batches(eleven, initial_epoch=2))
 
 
-def test_later_end_leaves_earlier_epochs_alone(eleven: Examples) -> None:
-    assert_equal(batches(eleven, epochs=2), batches(eleven, epochs=5)[:6])
+def test_run_repeats_to_the_bit(eleven: Examples, four_epochs: Batches) -> None:
+    assert_equal(four_epochs, batches(eleven))
+
+
+def test_later_end_leaves_earlier_epochs_alone(eleven: Examples, four_epochs: Batches) -> None:
+    assert_equal(batches(eleven, epochs=2), four_epochs[:6])
 
 
 def test_epoch_shows_each_image_once_at_most(identified: Examples) -> None:
@@ -247,13 +254,15 @@ def test_step_entered_directly_is_the_same_to_the_bit(
     assert_equal(list(dataset.as_numpy_iterator()), everything[3 * epoch + step :])
 
 
-def test_plain_step_entered_directly_is_the_same_to_the_bit(fourteen: Examples) -> None:
+@pytest.mark.parametrize(
+    "start", [pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 8]
+)
+def test_plain_step_entered_directly_is_the_same_to_the_bit(fourteen: Examples, start: int) -> None:
     options = {"batch_size": 4, "epochs": 3}
     whole = batches(fourteen, **options)
-    for start in (1, 3, 8):
-        epoch, step = divmod(start, 3)
-        rest = batches(fourteen, initial_epoch=epoch, initial_step=step, **options)
-        assert_equal(rest, whole[start:])
+    epoch, step = divmod(start, 3)
+    rest = batches(fourteen, initial_epoch=epoch, initial_step=step, **options)
+    assert_equal(rest, whole[start:])
 
 
 @pytest.mark.slow
@@ -284,7 +293,8 @@ def test_shards_make_up_the_batches_of_one_worker(fourteen: Examples, everything
     assert_equal(joined(parts), everything[1:])
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 3])
 def test_plain_shards_make_up_the_batches_of_one_worker(eleven: Examples, workers: int) -> None:
     options = {"batch_size": 6, "epochs": 3}
     shards = [(index, workers) for index in range(workers)]
@@ -349,6 +359,6 @@ def test_neighbors_of_a_batch_are_mixed(identified: Examples) -> None:
     assert len({float(s) for _, y in mixed for s in y.max(axis=1)}) > 12
 
 
-def test_default_augmentation_is_a_crop_and_a_flip(eleven: Examples) -> None:
-    assert_equal(batches(eleven, None), batches(eleven, PLAIN))
-    assert (batches(eleven)[0][0] != batches(eleven, Augmentation(flip=False))[0][0]).any()
+def test_default_augmentation_is_a_crop_and_a_flip(eleven: Examples, four_epochs: Batches) -> None:
+    assert_equal(four_epochs, batches(eleven, PLAIN))
+    assert (four_epochs[0][0] != batches(eleven, Augmentation(flip=False))[0][0]).any()
