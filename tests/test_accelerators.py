@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -84,14 +85,16 @@ def test_importing_the_package_enables_onednn_before_tensorflow_reads_it() -> No
     assert onednn_after("import keras_vit") == "1 on"
 
 
+@pytest.mark.slow
 @avx2
 @pytest.mark.tensorflow
-def test_a_value_of_the_user_is_kept() -> None:
+def test_tensorflow_follows_a_value_of_the_user() -> None:
     assert onednn_after("import keras_vit", **{ONEDNN: "0"}).startswith("0 off; with TF_ENABLE_ONE")
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-def test_nothing_is_set_after_tensorflows_import() -> None:
+def test_tensorflow_that_is_imported_first_follows_its_default() -> None:
     assert onednn_after("import keras, keras_vit").startswith("None o")
 
 
@@ -102,11 +105,31 @@ def test_processors_that_gain_by_onednn(
     monkeypatch: pytest.MonkeyPatch, features: set[str], value: str | None
 ) -> None:
     monkeypatch.setattr(accelerators, "cpu_features", lambda: features)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
-        monkeypatch.delitem(sys.modules, name)
+    without_tensorflow(monkeypatch)
     monkeypatch.delenv(ONEDNN, raising=False)
     accelerators.enable_onednn()
     assert os.environ.get(ONEDNN) == value
+
+
+def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_value_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerators, "cpu_features", lambda: {"avx2"})
+    without_tensorflow(monkeypatch)
+    monkeypatch.setenv(ONEDNN, "0")
+    accelerators.enable_onednn()
+    assert os.environ[ONEDNN] == "0"
+
+
+def test_nothing_is_set_after_tensorflows_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerators, "cpu_features", lambda: {"avx2"})
+    monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    monkeypatch.delenv(ONEDNN, raising=False)
+    accelerators.enable_onednn()
+    assert ONEDNN not in os.environ
 
 
 def test_a_processor_that_gains_nothing_gets_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:

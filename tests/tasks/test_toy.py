@@ -18,7 +18,8 @@ from tests.cli.conftest import call as call
 from tests.cli.conftest import nano as nano
 from tests.cli.conftest import photos as photos
 
-pytestmark = pytest.mark.tensorflow
+# The task with masks as targets goes most of the same way in test_dense_toy.py.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 TOY = Path(__file__).with_name("toy")
 
@@ -56,7 +57,6 @@ class Stop(keras.callbacks.Callback):
         raise KeyboardInterrupt
 
 
-@pytest.mark.slow
 def test_resumed_run_is_the_undisturbed_one(run: Path, call: Call, tmp_path: Path) -> None:
     config = training.read_config(run / "config.yaml")
     with pytest.raises(KeyboardInterrupt):
@@ -77,7 +77,6 @@ def test_evaluation_has_a_page(run: Path, call: Call, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["scores"]["num_examples"] > 0
 
 
-@pytest.mark.slow
 def test_exported_files_agree_and_predict(
     run: Path, photos: Path, call: Call, tmp_path: Path
 ) -> None:
