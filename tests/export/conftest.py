@@ -12,11 +12,13 @@ import tensorflow as tf
 
 from keras_vit import models
 from keras_vit.data import Examples
-from keras_vit.export import saved_model, tflite
+from keras_vit.export import Predictor, load_predictor, saved_model, tflite
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.registry import finished
 from tests.cli.conftest import nano as nano
 from tests.cli.conftest import photos as photos
 from tests.cli.conftest import run as run
+from tests.cli.conftest import trained as trained
 
 LABELS = ("daisy", "dandelion", "rose", "sunflower", "tulip", "violet", "cornflower")
 PREPROCESSING = Preprocessing(
@@ -67,6 +69,18 @@ def images() -> list[bytes]:
 
 
 @pytest.fixture(scope="session")
+def loaded(model: keras.Model) -> Predictor:
+    """The predictor of `model`, whose graphs are traced once for all tests."""
+    return load_predictor(model)
+
+
+@pytest.fixture(scope="session")
+def expected(loaded: Predictor, images: list[bytes]) -> np.ndarray:
+    """Its probabilities for `images`."""
+    return loaded.probabilities(images)
+
+
+@pytest.fixture(scope="session")
 def labeled(images: list[bytes]) -> Examples:
     return Examples(
         names=tuple(f"{i}.png" for i in range(len(images))),
@@ -86,6 +100,19 @@ def exported(model: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> di
         "keras": folder / "model.keras",
         "saved_model": saved_model.write(model, folder / "saved_model" / "1"),
         "tflite": tflite.write(model, folder / "model.tflite"),
+    }
+
+
+@pytest.fixture(scope="session")
+def quantizations(
+    model: keras.Model, images: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """`model` in all quantizations, calibrated on `images`; tests only read them."""
+    folder = tmp_path_factory.mktemp("converter")
+    converter = tflite.TFLiteConverter(finished(model), folder / "traced", images)
+    return {
+        quantization: converter.write(quantization, folder / f"{quantization}.tflite")
+        for quantization in tflite.QUANTIZATIONS
     }
 
 

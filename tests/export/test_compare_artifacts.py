@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit.data import Examples
-from keras_vit.export import VerificationError, compare_artifacts, load_predictor, tflite
+from keras_vit.export import VerificationError, compare_artifacts, tflite
 from keras_vit.export.compare_artifacts import Artifact, ArtifactComparison, table, verify
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import finished
@@ -29,13 +29,8 @@ def artifacts(exported: dict[str, Path]) -> list[Artifact]:
 
 
 def test_verify_compares_image_by_image_in_another_process(
-    model: keras.Model,
-    exported: dict[str, Path],
-    images: list[bytes],
-    labeled: Examples,
-    tmp_path: Path,
+    exported: dict[str, Path], expected: np.ndarray, labeled: Examples, tmp_path: Path
 ) -> None:
-    expected = load_predictor(model).probabilities(images)
     served, phone = verify(
         artifacts(exported),
         labeled,
@@ -119,10 +114,10 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
     model: keras.Model,
     exported: dict[str, Path],
     images: list[bytes],
+    expected: np.ndarray,
     labeled: Examples,
     tmp_path: Path,
 ) -> None:
-    expected = load_predictor(model).probabilities(images)
     converter = tflite.TFLiteConverter(finished(model), tmp_path / "traced", images, batch_size=3)
     several = [
         Artifact(

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_vit import preprocessing_files
 from keras_vit.data import Examples
 from keras_vit.data.decode_and_resize import prepare
-from keras_vit.export import load, load_predictor, onnx_openvino, saved_model, tflite
+from keras_vit.export import Predictor, load, load_predictor, onnx_openvino, saved_model, tflite
 from keras_vit.tasks.evaluate import evaluate
 from keras_vit.tasks.registry import finished
 from tests.export.conftest import LABELS, PREPROCESSING, tiny
@@ -22,14 +22,12 @@ pytestmark = pytest.mark.tensorflow
 
 
 def test_predictor_of_a_model_computes_what_the_model_does(
-    model: keras.Model, images: list[bytes]
+    model: keras.Model, loaded: Predictor, images: list[bytes], expected: np.ndarray
 ) -> None:
     prepared = np.stack([prepare(image, PREPROCESSING) for image in images])
-    expected = model.predict(prepared, verbose=0)
-    predictor = load_predictor(model)
     # Measured: 2.4e-7.
-    np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-6)
-    assert predictor.name == "vit"
+    np.testing.assert_allclose(expected, model.predict(prepared, verbose=0), atol=1e-6)
+    assert loaded.name == "vit"
 
 
 def test_predictor_of_a_model_does_not_compile_by_xla_for_each_batch_size(
@@ -94,10 +92,9 @@ def test_models_that_scale_pixels_themselves_take_them_unscaled(
 
 
 def test_load_predictor_takes_every_exported_file(
-    exported: dict[str, Path], model: keras.Model, images: list[bytes]
+    exported: dict[str, Path], images: list[bytes], expected: np.ndarray
 ) -> None:
     version = exported["saved_model"]
-    expected = load_predictor(model).probabilities(images)
     for path, name in (
         (exported["keras"], exported["keras"]),
         (exported["tflite"], exported["tflite"]),
@@ -112,14 +109,13 @@ def test_load_predictor_takes_every_exported_file(
 
 @pytest.mark.parametrize("kind", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_load_predictor_takes_files_of_other_runtimes(
-    kind: str, model: keras.Model, images: list[bytes], tmp_path: Path
+    kind: str, model: keras.Model, images: list[bytes], expected: np.ndarray, tmp_path: Path
 ) -> None:
     for package in onnx_openvino._NEEDED[kind]:
         pytest.importorskip(package, reason=f"needs the extra {kind}")
     write, suffix = onnx_openvino.WRITERS[kind]
     predictor = load_predictor(write(finished(model), tmp_path / f"model.{suffix}"))
     assert predictor.labels == LABELS
-    expected = load_predictor(model).probabilities(images)
     np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-5)
 
 
@@ -151,9 +147,9 @@ def test_a_predictor_is_pickled_with_its_options(
     assert not checked
 
 
-def test_a_predictor_of_a_model_is_not_pickled(model: keras.Model) -> None:
+def test_a_predictor_of_a_model_is_not_pickled(loaded: Predictor) -> None:
     with pytest.raises(TypeError, match=r"must be loaded from a file .* the Keras model 'vit'"):
-        pickle.dumps(load_predictor(model))
+        pickle.dumps(loaded)
 
 
 def test_load_predictor_takes_the_last_epoch_of_a_run(

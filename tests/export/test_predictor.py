@@ -22,11 +22,11 @@ pytestmark = pytest.mark.tensorflow
 KINDS = ["keras", "saved_model", "tflite"]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def predictor(
-    request: pytest.FixtureRequest, model: keras.Model, exported: dict[str, Path]
+    request: pytest.FixtureRequest, loaded: Predictor, exported: dict[str, Path]
 ) -> Predictor:
-    return load_predictor(model if request.param == "keras" else exported[request.param])
+    return loaded if request.param == "keras" else load_predictor(exported[request.param])
 
 
 def test_predictions_do_not_depend_on_the_batches(
@@ -60,7 +60,7 @@ def test_a_bad_image_has_a_message_and_costs_its_neighbors_nothing(
 
 
 def test_every_kind_of_image_gives_the_same(
-    model: keras.Model, images: list[bytes], tmp_path: Path
+    loaded: Predictor, images: list[bytes], tmp_path: Path
 ) -> None:
     with PIL.Image.open(io.BytesIO(images[0])) as image:
         rgb = image.convert("RGB")
@@ -68,31 +68,31 @@ def test_every_kind_of_image_gives_the_same(
     rgb.save(buffer, "PNG")
     (tmp_path / "a.png").write_bytes(buffer.getvalue())
     kinds = [str(tmp_path / "a.png"), tmp_path / "a.png", buffer.getvalue(), rgb, np.array(rgb)]
-    rows = load_predictor(model).probabilities(kinds)
+    rows = loaded.probabilities(kinds)
     np.testing.assert_allclose(rows, rows[[0] * len(kinds)], atol=1e-6)  # measured: 2e-8
 
 
-def test_a_photograph_on_its_side_is_turned(model: keras.Model) -> None:
+def test_a_photograph_on_its_side_is_turned(loaded: Predictor) -> None:
     pixels = np.random.default_rng(3).integers(0, 256, (12, 20, 3), np.uint8)
     exif = PIL.Image.Exif()
     exif[0x0112] = 6
     buffer = io.BytesIO()
     PIL.Image.fromarray(pixels).save(buffer, "PNG", exif=exif)
     with PIL.Image.open(buffer) as turned:
-        rows = load_predictor(model).probabilities([buffer.getvalue(), turned])
+        rows = loaded.probabilities([buffer.getvalue(), turned])
     np.testing.assert_array_equal(rows[0], rows[1])
 
 
-def test_gray_arrays_have_two_or_three_axes(model: keras.Model) -> None:
+def test_gray_arrays_have_two_or_three_axes(loaded: Predictor) -> None:
     gray = np.random.default_rng(3).integers(0, 256, (12, 20), np.uint8)
-    rows = load_predictor(model).probabilities([gray, gray[..., None], np.dstack([gray] * 3)])
+    rows = loaded.probabilities([gray, gray[..., None], np.dstack([gray] * 3)])
     np.testing.assert_allclose(rows, rows[[0, 0, 0]], atol=1e-6)  # measured: 1.2e-7
 
 
 @pytest.mark.parametrize("shape", [(12, 20), (12, 20, 1), (12, 20, 3), (12, 20, 4)])
 @pytest.mark.parametrize("dtype", ["uint8", "<u2", ">u2"])
 def test_arrays_are_read_as_png_files_are(
-    shape: tuple[int, ...], dtype: str, model: keras.Model, tmp_path: Path
+    shape: tuple[int, ...], dtype: str, loaded: Predictor, tmp_path: Path
 ) -> None:
     levels = 256 ** np.dtype(dtype).itemsize
     pixels = np.random.default_rng(3).integers(0, levels, shape).astype(dtype)
@@ -103,7 +103,7 @@ def test_arrays_are_read_as_png_files_are(
     if len(shape) == 2:
         with PIL.Image.open(path) as image:
             kinds.append(image.copy())
-    rows = load_predictor(model).probabilities(kinds)
+    rows = loaded.probabilities(kinds)
     np.testing.assert_allclose(rows, rows[[0] * len(kinds)], atol=1e-6)  # measured: 2.4e-7
 
 
@@ -120,18 +120,24 @@ def test_arrays_are_read_as_png_files_are(
         (None, "NoneType"),
     ],
 )
-def test_other_kinds_are_refused(wrong: object, received: str, model: keras.Model) -> None:
+def test_other_kinds_are_refused(wrong: object, received: str, loaded: Predictor) -> None:
     with pytest.raises(ValueError, match=f"`images` must contain paths, .*Received: {received}"):
-        load_predictor(model).predict([wrong])
+        loaded.predict([wrong])
 
 
 @pytest.mark.parametrize("single", ["a.jpg", Path("a.jpg"), b"bytes", PIL.Image.new("L", (5, 7))])
-def test_a_single_image_is_no_list(single: object, model: keras.Model) -> None:
+def test_a_single_image_is_no_list(single: object, loaded: Predictor) -> None:
     with pytest.raises(ValueError, match=r"`images` must be a list, even for a single image\."):
-        load_predictor(model).predict(single)
+        loaded.predict(single)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "onnx", pytest.param("openvino", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("keras", "tflite"),
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("saved_model", "onnx", "openvino")),
+    ],
+)
 def test_threads_get_the_answers_of_one_thread(
     kind: str, model: keras.Model, exported: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -182,7 +188,7 @@ def test_predict_needs_an_image(predictor: Predictor) -> None:
         predictor.predict([])
 
 
-def test_images_are_read_while_they_are_asked_for(model: keras.Model, images: list[bytes]) -> None:
+def test_images_are_read_while_they_are_asked_for(loaded: Predictor, images: list[bytes]) -> None:
     taken = 0
 
     def endless() -> Iterator[bytes]:
@@ -191,7 +197,7 @@ def test_images_are_read_while_they_are_asked_for(model: keras.Model, images: li
             taken += 1
             yield images[0]
 
-    found = load_predictor(model).iterate(endless(), batch_size=4)
+    found = loaded.iterate(endless(), batch_size=4)
     assert next(found).ok
     found.close()
     assert taken <= 12  # the batch, and the one that is read ahead
@@ -217,10 +223,10 @@ def test_images_are_read_while_they_are_asked_for(model: keras.Model, images: li
     ],
 )
 def test_other_formats_are_named_with_a_remedy(
-    model: keras.Model, content: bytes, message: str, tmp_path: Path
+    loaded: Predictor, content: bytes, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "photo").write_bytes(content)
-    for prediction in load_predictor(model).predict([content, tmp_path / "photo"]):
+    for prediction in loaded.predict([content, tmp_path / "photo"]):
         assert not prediction.ok
         text = f"The image is not a JPEG, PNG, GIF, BMP or WebP, but {message}"
         assert prediction.message == text

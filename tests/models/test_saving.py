@@ -74,9 +74,14 @@ def test_mixed_precision_keras_file_keeps_weights_and_policy(tmp_path: Path) -> 
     np.testing.assert_array_equal(numpy(loaded(IMAGES)), numpy(model(IMAGES)))
 
 
-@pytest.mark.parametrize("mode", ["int8", "int4"])
 @pytest.mark.parametrize(
-    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+    ("dtype", "mode"),
+    [
+        ("float32", "int8"),
+        pytest.param("float32", "int4", marks=pytest.mark.slow),
+        pytest.param("mixed_bfloat16", "int8", marks=pytest.mark.slow),
+        pytest.param("mixed_bfloat16", "int4", marks=pytest.mark.slow),
+    ],
 )
 def test_quantized_model_is_saved_again_and_again(dtype: str, mode: str, tmp_path: Path) -> None:
     model = randomise(build(tiny_config(pooling="map", class_token=False), dtype=dtype))
@@ -95,7 +100,9 @@ def test_quantized_model_is_saved_again_and_again(dtype: str, mode: str, tmp_pat
     np.testing.assert_array_equal(numpy(clone(IMAGES)), expected)
 
 
-@pytest.mark.parametrize("kind", [keras.Sequential, keras.Model])
+@pytest.mark.parametrize(
+    "kind", [keras.Sequential, pytest.param(keras.Model, marks=pytest.mark.slow)]
+)
 def test_quantized_layer_is_saved_in_any_model(kind: Any, tmp_path: Path) -> None:
     layers = [keras.Input((5, 12)), TransformerBlock(3, 7)]
     model = kind(layers) if kind is keras.Sequential else kind(layers[0], layers[1](layers[0]))

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import Client, ServingError, load_predictor, saved_model
+from keras_vit.export import Client, Predictor, ServingError, load_predictor, saved_model
 from keras_vit.tf_serving import client as client_module
 from keras_vit.tf_serving.transports import TemporaryError
 from tests.export.conftest import PREPROCESSING, tiny
@@ -48,9 +48,9 @@ def address(request: pytest.FixtureRequest, fake: FakeServing) -> str:
 
 
 def test_predictions_are_those_of_the_model(
-    address: str, model: keras.Model, images: list[bytes], fake: FakeServing
+    address: str, loaded: Predictor, images: list[bytes], fake: FakeServing
 ) -> None:
-    local = load_predictor(model).predict(images)
+    local = loaded.predict(images)
     with Client(address) as client:
         served = client.predict(images, batch_size=4)
     assert len(fake.requests) == 3  # ten images by four
