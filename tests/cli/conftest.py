@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,14 +26,15 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """33 images in three classes; tests that change one must copy them first."""
     return write_photos(tmp_path_factory.mktemp("data") / "photos")
 
 
-@pytest.fixture(scope="module")
-def nano() -> Iterator[None]:
-    """A constructor so small that training takes seconds."""
+@contextlib.contextmanager
+def small_constructor() -> Iterator[None]:
+    """Adds ViTNano to the constructors, so small that training takes seconds."""
     config = models.size("Micro/2").replace(
         hidden_size=15, num_layers=1, num_heads=3, mlp_dim=19, image_size=(32, 32)
     )
@@ -41,13 +44,23 @@ def nano() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def run(photos: Path, nano: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def nano() -> Iterator[None]:
+    with small_constructor():
+        yield
+
+
+@pytest.fixture(scope="session")
+def trained(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder that the command line wrote."""
     out = tmp_path_factory.mktemp("runs") / "photos"
-    size = ("--image-size", "8x12")
-    options = (*size, "--epochs", 1, "--batch-size", 8, "--precision", "float32")
-    code = call_main(
-        "train", "--data", photos, "--model", "ViTNano", "--out", out, *options, "--no-tensorboard"
-    )
-    assert code == 0
+    train = ("train", "--data", photos, "--model", "ViTNano", "--image-size", "8x12", "--out", out)
+    options = ("--epochs", 1, "--batch-size", 8, "--precision", "float32", "--no-tensorboard")
+    with small_constructor():
+        assert call_main(*train, *options) == 0
     return out
+
+
+@pytest.fixture(scope="module")
+def run(trained: Path, nano: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of it for the tests of a module."""
+    return shutil.copytree(trained, tmp_path_factory.mktemp("runs") / "photos")

@@ -28,34 +28,44 @@ def exported(run: Path) -> Path:
     return to
 
 
+@pytest.fixture(scope="module")
+def predictor(run: Path) -> export.Predictor:
+    """The predictor of the run, whose answers those of all artifacts are."""
+    return export.load_predictor(run)
+
+
 @pytest.mark.parametrize("artifact", [".", "ants", "ants/1", "ants-files/1/float32.tflite"])
 def test_predict_prints_labels_for_every_artifact(
-    exported: Path, run: Path, call: Call, artifact: str
+    exported: Path, run: Path, predictor: export.Predictor, call: Call, artifact: str
 ) -> None:
     images = sorted((run / "samples").iterdir())[:3]
     options = ("--top", 2, "--batch-size", 2)
     code, output, _ = call("predict", exported / artifact, *images, *options)
     assert code == 0
-    check_predictions(output, images, run)
+    check_predictions(output, images, predictor)
 
 
 @pytest.mark.parametrize("artifact", ["last.keras", "."])
-def test_predict_takes_a_run_and_its_model(run: Path, call: Call, artifact: str) -> None:
+def test_predict_takes_a_run_and_its_model(
+    run: Path, predictor: export.Predictor, call: Call, artifact: str
+) -> None:
     images = sorted((run / "samples").iterdir())[:3]
     code, output, _ = call("predict", run / artifact, *images, "--top", 2)
     assert code == 0
-    check_predictions(output, images, run)
+    check_predictions(output, images, predictor)
 
 
 @pytest.mark.parametrize("transport", ["grpc_address", "rest_address"])
-def test_predict_asks_a_server(exported: Path, run: Path, call: Call, transport: str) -> None:
+def test_predict_asks_a_server(
+    exported: Path, run: Path, predictor: export.Predictor, call: Call, transport: str
+) -> None:
     pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
     images = sorted((run / "samples").iterdir())[:3]
     with serving(exported / "ants" / "1") as server:
         address = getattr(server, transport)
         code, output, _ = call("predict", "--server", address, *images, "--top", 2)
     assert code == 0
-    check_predictions(output, images, run)
+    check_predictions(output, images, predictor)
 
 
 def test_predict_of_a_server_tells_what_is_wrong_with_an_image(
@@ -141,8 +151,7 @@ def test_options_are_those_of_the_function() -> None:
     assert asked["max_pixels"].default == limits.max_pixels
 
 
-def check_predictions(output: str, images: list[Path], run: Path) -> None:
-    predictor = export.load_predictor(run)
+def check_predictions(output: str, images: list[Path], predictor: export.Predictor) -> None:
     expected = predictor.probabilities([path.read_bytes() for path in images])
     lines = output.splitlines()[-3:]
     for line, path, row in zip(lines, images, expected, strict=True):

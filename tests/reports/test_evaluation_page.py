@@ -3,12 +3,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from keras_vit import data
+from keras_vit.data import DatasetReport
 from keras_vit.evaluation import slice_accuracies
 from keras_vit.files import without_folders
 from keras_vit.reports import write_evaluation
@@ -27,6 +30,21 @@ SECTIONS = [
     *("summary", "classes", "confusion", "calibration", "mistakes", "slices", "data"),
     *("configuration", "versions"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def checked_once() -> Iterator[None]:
+    """All pages are about the same images: the first page checks them, for all."""
+    check, found = data.check, []
+
+    def once(*arguments: Any, **options: Any) -> DatasetReport:
+        if not found:
+            found.append(check(*arguments, **options))
+        return found[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "check", once)
+        yield
 
 
 def details(
