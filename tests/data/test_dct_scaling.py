@@ -174,11 +174,19 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
-def test_photographs_of_108_megapixels_are_read_at_a_smaller_size(change: dict) -> None:
+def test_ratio_of_photographs_of_108_megapixels(change: dict) -> None:
     preprocessing = dataclasses.replace(Preprocessing(size=(30, 40)), **change)
     for width, height, floor in ((*PHONE, 2), (16320, 12240, 2), (20000, 15000, 4)):
         chosen = ratio_for_resizing(preprocessing)(tf.constant([height, width]), tf.constant(1))
         assert int(chosen) == (floor if change else 4)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["large", "exact", *(pytest.param(k, marks=pytest.mark.slow) for k in ("sharp", "nearest"))],
+)
+def test_photographs_of_108_megapixels_are_read_at_a_smaller_size(kind: str) -> None:
+    preprocessing = dataclasses.replace(Preprocessing(size=(30, 40)), **OTHERS[kind])
     file = tf.constant(gray_jpeg(*PHONE))
     read = read_each(file[tf.newaxis], preprocessing, Limits())
     assert (read.ok.numpy().tolist(), read.message[0].numpy()) == ([True], b"")

@@ -137,9 +137,16 @@ def test_gray_models_read_gray_pixels() -> None:
     assert (found.shape, ok.tolist()) == ((1, 11, 17, 1), [True])
 
 
+@pytest.fixture(scope="module")
+def alone() -> np.ndarray:
+    """What is read of two good images without a bad one between them."""
+    return read(GOOD["png 0"], GOOD["jpeg 0"])[0]
+
+
 @pytest.mark.parametrize(("name", "said"), BAD.items())
-def test_a_bad_image_says_why_and_costs_its_neighbors_nothing(name: str, said: str) -> None:
-    alone, _, _ = read(GOOD["png 0"], GOOD["jpeg 0"])
+def test_a_bad_image_says_why_and_costs_its_neighbors_nothing(
+    name: str, said: str, alone: np.ndarray
+) -> None:
     found, ok, message = read(GOOD["png 0"], bad(name), GOOD["jpeg 0"])
     assert ok.tolist() == [True, False, True]
     assert [text.decode() for text in message] == ["", said, ""]
