@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -31,7 +31,8 @@ def pixels() -> np.ndarray:
 
 
 PIXELS = pixels()
-DECODED: dict[tuple[Any, ...], Any] = {}
+CHECKED: dict[tuple[Any, ...], Any] = {}
+DECODED: dict[tuple[bytes, Preprocessing], np.ndarray] = {}
 
 
 def solve(
@@ -90,24 +91,31 @@ def several(examples: data.Examples = DIGITS) -> data.Examples:
 
 @pytest.fixture(autouse=True)
 def _decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same images are decoded once, and not by every test."""
+    """The same images are checked once, and each is decoded once, and not by every test."""
+    check, decode = data.check, context._pixels
 
-    def once(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def decoded(examples: data.Examples, *more: Any, **options: Any) -> Any:
-            fields = dataclasses.asdict(examples) | {
-                "targets": examples.targets.tobytes(),
-                "columns": tuple(examples.columns.items()),
-                "ignored": tuple(examples.ignored.items()),
-            }
-            key = (kind, *fields.values(), *more)
-            if key not in DECODED:
-                DECODED[key] = function(examples, *more, **options)
-            return DECODED[key]
+    def check_once(examples: data.Examples, *more: Any, **options: Any) -> Any:
+        fields = dataclasses.asdict(examples) | {
+            "targets": examples.targets.tobytes(),
+            "columns": tuple(examples.columns.items()),
+            "ignored": tuple(examples.ignored.items()),
+        }
+        key = (*fields.values(), *more)
+        if key not in CHECKED:
+            CHECKED[key] = check(examples, *more, **options)
+        return CHECKED[key]
 
-        return decoded
+    def decode_once(examples: data.Examples, preprocessing: Preprocessing) -> np.ndarray:
+        unnamed = dataclasses.replace(preprocessing, class_names=None, thresholds=None)
+        keys = [(examples.read(i), unnamed) for i in range(len(examples))]
+        missing = [i for i, key in enumerate(keys) if key not in DECODED]
+        if missing:
+            images = decode(examples.subset(missing), preprocessing)
+            DECODED.update(zip([keys[i] for i in missing], images, strict=True))
+        return np.stack([DECODED[key] for key in keys])
 
-    monkeypatch.setattr(data, "check", once("check", data.check))
-    monkeypatch.setattr(context, "_pixels", once("pixels", context._pixels))
+    monkeypatch.setattr(data, "check", check_once)
+    monkeypatch.setattr(context, "_pixels", decode_once)
 
 
 @pytest.fixture(scope="session")
