@@ -40,6 +40,12 @@ SLOW = {
     "keras_vit.reports.feature_probe.probe",
     "keras_vit.training.loop.fit_run",
     "keras_vit.export.bundle.bundle",
+    "keras_vit.export.tflite.TFLiteConverter",
+    "keras_vit.export.saved_model.write",
+    "keras_vit.export.predictor.Predictor.predict",
+    "keras_vit.export.predictor.Predictor.probabilities",
+    "keras_vit.doctor.examine.examine",
+    "keras_vit.tasks.evaluate.evaluate_in_detail",
 }
 
 

@@ -177,7 +177,7 @@ PLACES = {
 @pytest.mark.parametrize(
     ("form", "place"),
     [
-        pytest.param(form, place, marks=pytest.mark.slow if form != "jpeg" and number % 3 else ())
+        pytest.param(form, place, marks=pytest.mark.slow if form != "jpeg" and number else ())
         for form in ("jpeg", "png", "webp")
         for number, place in enumerate(PLACES)
     ],

@@ -42,7 +42,7 @@ def gray(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(gray: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("regression") / "run"
     train = ("train", *TASK, "--data", gray, "--model", "ViTMicro4", "--weights", "none")
-    options = ("--epochs", 12, "--batch-size", 8, "--image-size", 8, "--lr", "0.005")
+    options = ("--epochs", 7, "--batch-size", 4, "--image-size", 8, "--lr", "0.005")
     recipe = ("--set", "warmup_steps=10", "--set", "color_jitter=0")
     assert call_main(*train, *options, *recipe, "--out", out, "--no-tensorboard") == 0
     return out
@@ -65,10 +65,9 @@ def test_regression_predicts_in_the_units_of_the_targets(
     (found,) = load_predictor(run).predict([gray / "3.png"])
     true = list(csv.DictReader((gray / "labels.csv").open()))[3]
     assert found.values["level"] == pytest.approx(float(true["level"]), abs=40)
-    for suffix in ("csv", "parquet"):
-        table = tmp_path / f"values.{suffix}"
-        assert call("predict", run, gray, "--to", table)[0] == 0
-    rows = list(csv.DictReader((tmp_path / "values.csv").open()))
+    table = tmp_path / "values.csv"
+    assert call("predict", run, gray, "--to", table)[0] == 0
+    rows = list(csv.DictReader(table.open()))
     assert list(rows[0]) == ["file", "level", "multiple", "message"]
     assert "level" in call("predict", run, gray / "3.png")[1]
 
@@ -77,18 +76,25 @@ def test_regression_predicts_in_the_units_of_the_targets(
     "command",
     [
         ("evaluate", "RUN", "--report", "OUT"),
-        ("evaluate", "RUN", "--data", "DATA", "--with-training-images", "--out", "OUT"),
         ("data", "check", "DATA", *TASK),
-        ("data", "preview", "DATA", *TASK, "--image-size", "8", "--out", "OUT.png"),
         ("card", "RUN", "--out", "OUT"),
-        pytest.param(("export", "RUN", "--to", "OUT"), marks=pytest.mark.slow),
+        *(
+            pytest.param(command, marks=pytest.mark.slow)
+            for command in (
+                ("evaluate", "RUN", "--data", "DATA", "--with-training-images", "--out", "OUT"),
+                ("data", "preview", "DATA", *TASK, "--image-size", "8", "--out", "OUT.png"),
+                ("predict", "RUN", "DATA", "--to", "OUT.parquet"),
+                ("export", "RUN", "--to", "OUT"),
+            )
+        ),
     ],
     ids=" ".join,
 )
 def test_regression_passes_a_command(
     command: tuple[str, ...], run: Path, gray: Path, call: Call, tmp_path: Path
 ) -> None:
-    places = {"RUN": run, "DATA": gray, "OUT.png": tmp_path / "a.png", "OUT": tmp_path / "out"}
+    places = {"RUN": run, "DATA": gray, "OUT": tmp_path / "out"}
+    places |= {f"OUT.{suffix}": tmp_path / f"a.{suffix}" for suffix in ("png", "parquet")}
     code, text, message = call(*(places.get(word, word) for word in command))
     assert code == 0, message
     assert "REFUSED" not in text
