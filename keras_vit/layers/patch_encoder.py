@@ -134,7 +134,7 @@ class PatchEncoder(BaseLayer):
             self.prefix_table = self.add_weight(
                 name="prefix_position", shape=(1, self.num_prefix_tokens, d), initializer=normal
             )
-        self._position_variables = {
+        self.position_variables = {
             name: self.add_weight(name=name, shape=shape, initializer=normal)
             for name, shape in shapes.items()
         }
@@ -197,7 +197,7 @@ class PatchEncoder(BaseLayer):
             )
         table = self._fixed
         if table is None:
-            table = self.kind.table(self._position_variables, self._stored_grid, self.hidden_size)
+            table = self.kind.table(self.position_variables, self._stored_grid, self.hidden_size)
         table = ops.convert_to_tensor(table)
         if grid is None:
             return table

@@ -38,7 +38,8 @@ def test_position_similarity_is_that_of_the_reference(
         if table.shape[1] % 4 == 0
         else tiny_config(hidden_size=table.shape[1], image_size=(3 * side, 2 * side), num_heads=3)
     )
-    model.get_layer("patch_encoder").table.assign(table.reshape(side, side, -1))
+    variables = model.get_layer("patch_encoder").position_variables
+    variables["position"].assign(table.reshape(side, side, -1))
     found = position_similarity(model)
     # Measured: 4e-7.
     expected = expected_of(case.replace("/", "_"), recipe, "position_similarity")
