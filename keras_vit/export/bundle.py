@@ -173,6 +173,9 @@ def bundle(
             print(text, flush=True)
 
     saved_model.require_tensorflow()
+    named = quantizations is not None and quantizations != "all"
+    for quantization in quantizations or () if named else ():
+        arguments.one_of("quantizations", quantization, tuple(tflite.QUANTIZATIONS))
     for kind in runtimes:
         arguments.one_of("runtimes", kind, tuple(onnx_openvino.WRITERS))
         onnx_openvino.require(kind)
@@ -191,7 +194,6 @@ def bundle(
     source, limits = _Source.of(run, examples), limits or Limits()
     exported = source.exported
     checked = source.held_out if full else source.sample(sample, seed)
-    named = quantizations is not None and quantizations != "all"
     chosen = tflite.USUAL if quantizations is None else quantizations
     chosen = tflite.quantizations_of(source.model) if chosen == "all" else chosen
     calibration = source.calibration(seed) if tflite.CALIBRATED & set(chosen) else []

@@ -249,7 +249,7 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"quantizations": ["int4"]}, "`quantization` must be one of .*int4"),
+        ({"quantizations": ["int4"]}, "`quantizations` must be one of .*int4"),
         ({"runtimes": ["tensorrt"]}, "`runtimes` must be one of .*tensorrt"),
         ({"min_agreement": 1.5}, r"`min_agreement` must be in \[0, 1\]. Received: .*1.5"),
         ({"name": "a/b"}, "`name` must be a plain folder name. Received: name='a/b'"),
