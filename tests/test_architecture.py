@@ -53,7 +53,10 @@ ON_TENSORFLOW_ONLY = {
     PACKAGE / "models" / "feature_extractor.py",
     PACKAGE / "models" / "inference_graphs.py",
 }
-SERVING = {PACKAGE / "tasks" / "serving.py", *PACKAGE.glob("tasks/*/serving.py")}
+SERVING = {
+    PACKAGE / "tasks" / "serving_signatures.py",
+    *PACKAGE.glob("tasks/*/serving_signatures.py"),
+}
 WITH_MATPLOTLIB = {
     *(
         PACKAGE / "visualization" / f"{name}.py"
@@ -69,7 +72,7 @@ UNMIRRORED = {
     "choices.py": "lists only; the tests of their users hold them",
     "tasks/classification/page.py": "tested by tests/reports/test_evaluation_page.py",
     "tasks/multi_label/page.py": "tested by tests/reports/test_evaluation_page.py",
-    "tasks/serving.py": "tested by tests/tasks/toy and tests/export/test_saved_model.py",
+    "tasks/serving_signatures.py": "tested by tests/tasks/toy and tests/export/test_saved_model.py",
     "tasks/classification/predict.py": "tested by tests/tasks/test_evaluate.py",
     "tasks/masked_autoencoder/task.py": "tested by tests/tasks/test_pretraining.py",
     "tasks/masked_patches/task.py": "tested by tests/tasks/test_pretraining.py",

@@ -11,7 +11,7 @@ from keras_vit.cli import options as opt
 from keras_vit.startup import start_keras
 
 if TYPE_CHECKING:
-    from keras_vit.training.memory_plan import Plan
+    from keras_vit.training.device_plan import Plan
 
 # Printed names of the parts of the memory.
 _ROWS = {
@@ -78,7 +78,7 @@ def plan(
     opt.check_out("--json", json, folder=False)
     start_keras()
     from keras_vit import files, training
-    from keras_vit.training.memory_plan import plan as make_plan
+    from keras_vit.training.device_plan import plan as make_plan
 
     found = make_plan(
         model,

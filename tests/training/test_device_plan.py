@@ -11,7 +11,7 @@ import pytest
 from keras_vit import models, zoo
 from keras_vit.reports.cost import peak_memory
 from keras_vit.runs.recipe import Recipe
-from keras_vit.training.memory_plan import FRAMEWORK, GIB, Plan, plan
+from keras_vit.training.device_plan import FRAMEWORK, GIB, Plan, plan
 from tests.helpers import tiny_config
 
 pytestmark = pytest.mark.tensorflow
