@@ -54,8 +54,8 @@ ON_TENSORFLOW_ONLY = {
     PACKAGE / "models" / "inference_graphs.py",
 }
 SERVING = {
-    PACKAGE / "tasks" / "serving_signatures.py",
-    *PACKAGE.glob("tasks/*/serving_signatures.py"),
+    PACKAGE / "tasks" / "serving_graph.py",
+    *PACKAGE.glob("tasks/*/serving_graph.py"),
 }
 WITH_MATPLOTLIB = {
     *(
@@ -72,7 +72,7 @@ UNMIRRORED = {
     "choices.py": "lists only; the tests of their users hold them",
     "tasks/classification/page.py": "tested by tests/reports/test_evaluation_page.py",
     "tasks/multi_label/page.py": "tested by tests/reports/test_evaluation_page.py",
-    "tasks/serving_signatures.py": "tested by tests/tasks/toy and tests/export/test_saved_model.py",
+    "tasks/serving_graph.py": "tested by tests/tasks/toy and tests/export/test_saved_model.py",
     "tasks/classification/predict.py": "tested by tests/tasks/test_evaluate.py",
     "tasks/masked_autoencoder/task.py": "tested by tests/tasks/test_pretraining.py",
     "tasks/masked_patches/task.py": "tested by tests/tasks/test_pretraining.py",

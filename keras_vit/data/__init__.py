@@ -1,7 +1,7 @@
 """Labeled image datasets: loading, auditing, splitting and input pipelines (needs TensorFlow)."""
 
 from keras_vit.data.augmentation import Augmentation, random_flip, random_resized_crop
-from keras_vit.data.augmentation_layers import write_layers
+from keras_vit.data.keras_layers import write_layers
 from keras_vit.data.dataset_report import DatasetReport, check
 from keras_vit.data.decode_and_resize import decode, prepare, resize_and_crop, scale
 from keras_vit.data.examples import SPLITS, Examples

@@ -21,7 +21,7 @@ from keras_vit.data.augmentation import (
     random_geometry,
     ratio_for_crop,
 )
-from keras_vit.data.augmentation_layers import apply_layers, read_layers
+from keras_vit.data.keras_layers import apply_layers, read_layers
 from keras_vit.data.decode_and_resize import padded, scale
 from keras_vit.data.examples import Examples
 from keras_vit.data.image_reading import decode_in_turn

@@ -17,7 +17,7 @@ from keras_vit.models import cloning, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.objective import Objective
-from keras_vit.tasks.serving_signatures import ServedModel
+from keras_vit.tasks.serving_graph import ServedModel
 from keras_vit.visualization.contact_sheet import contact_sheet
 from keras_vit.visualization.html_page import Section, preformatted
 

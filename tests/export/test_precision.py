@@ -21,7 +21,7 @@ from keras_vit.export import bundle as bundle_function
 from keras_vit.export.compare_artifacts import Artifact, compared
 from keras_vit.layers import layer_norm
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks import serving_signatures
+from keras_vit.tasks import serving_graph
 from keras_vit.tasks.task import Predictions
 from tests.export.conftest import tiny
 
@@ -104,7 +104,7 @@ for number in (5, 1, 0):
 def test_weights_of_a_large_model_stay_variables(
     model: keras.Model, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(serving_signatures._LARGEST_CONSTANTS, precision, 100)
+    monkeypatch.setitem(serving_graph._LARGEST_CONSTANTS, precision, 100)
     folder = saved_model.write(model, tmp_path / "1", precision=precision)
     assert [node for node in functions_of(folder) if node.op == "ReadVariableOp"]
     other = {"float32": "bfloat16", "bfloat16": "float32"}[precision]

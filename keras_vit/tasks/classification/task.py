@@ -29,7 +29,7 @@ from keras_vit.tasks.classification.page import ClassificationDetails
 from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.classification.prediction import Scores, prediction
 from keras_vit.tasks.classification.samples import write_samples
-from keras_vit.tasks.classification.serving_signatures import ServedClassifier
+from keras_vit.tasks.classification.serving_graph import ServedClassifier
 from keras_vit.tasks.registry import get
 from keras_vit.tasks.task import Details, Evaluation, Predictions, Task
 from keras_vit.visualization.contact_sheet import contact_sheet

@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras_vit import preprocessing_files
 from keras_vit.models import FeatureExtractor, inference_runtime
 from keras_vit.tasks.classification.prediction import BEST
-from keras_vit.tasks.serving_signatures import Answer, ServedModel, Signature
+from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
 
 _LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
 

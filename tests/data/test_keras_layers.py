@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.data import Augmentation, Examples, training_dataset
-from keras_vit.data.augmentation_layers import apply_layers, read_layers, write_layers
+from keras_vit.data.keras_layers import apply_layers, read_layers, write_layers
 from keras_vit.preprocessing import Preprocessing
 
 PREPROCESSING = Preprocessing(size=(13, 17), mean=0.0, std=1.0)

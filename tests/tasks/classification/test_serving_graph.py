@@ -13,7 +13,7 @@ from keras_vit import preprocessing_files
 from keras_vit.data.decode_and_resize import prepare
 from keras_vit.data.image_reading import Limits
 from keras_vit.models import last_activation
-from keras_vit.tasks.classification.serving_signatures import ServedClassifier
+from keras_vit.tasks.classification.serving_graph import ServedClassifier
 from keras_vit.visualization import relevance_maps
 from tests.export.conftest import PREPROCESSING, tiny
 from tests.export.conftest import images as images
