@@ -21,10 +21,10 @@ from keras_vit.data.augmentation import (
     random_geometry,
     ratio_for_crop,
 )
-from keras_vit.data.keras_layers import apply_layers, read_layers
 from keras_vit.data.decode_and_resize import padded, scale
 from keras_vit.data.examples import Examples
 from keras_vit.data.image_reading import decode_in_turn
+from keras_vit.data.keras_layers import apply_layers, read_layers
 from keras_vit.data.mixing import mix
 from keras_vit.data.pipeline import check_shard, read_ahead, reader
 from keras_vit.data.rand_augment import MIN_SIDE
