@@ -11,6 +11,7 @@ from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
 from keras_vit.layers.resnet_stem import ResidualUnit, ResNetStem, StandardizedConv2D
+from keras_vit.layers.token_positions import TokenPositions
 from keras_vit.layers.token_reduction import MergingBlock, PruningBlock, ReducingBlock
 from keras_vit.layers.transformer_block import TransformerBlock
 
@@ -34,5 +35,6 @@ __all__ = [
     "StandardizedConv2D",
     "StochasticDepth",
     "TokenPooling",
+    "TokenPositions",
     "TransformerBlock",
 ]

@@ -15,6 +15,7 @@ from keras import ops
 from keras_vit import arguments
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.position_embedding import POSITIONS
 
 
 @functools.cache
@@ -42,12 +43,17 @@ class MultiHeadSelfAttention(BaseLayer):
         num_heads: Number of heads K, each of size D / K.
         qkv_bias: Whether queries, keys and values have a bias.
         dropout_rate: Fraction of the attention weights dropped in training, in [0, 1).
+        key_bias: Whether keys have a bias as well, with `qkv_bias`; False in DINOv3, EVA-02, BEiT.
+        position_embedding: Kind of positions, see `PatchEncoder`; only `"rotary"`,
+            `"learned_rotary"` and `"relative"` act in attention.
+        position_grid: Rows and columns of patches of the table of `"relative"`.
 
     Call arguments:
         inputs: Tensor of shape (B, T, D), or of shape (B*T, D) with `num_tokens`.
         return_attention_scores: Whether the attention weights are returned as well.
         num_tokens: Number of tokens T per example, if `inputs` has rank 2.
         num_queries: Number Q of first tokens whose outputs are computed; None for all T.
+        positions: Tensor from `TokenPositions`, for kinds that act in attention.
 
     Returns:
         Tensor of the shape of `inputs`, with Q tokens; with `return_attention_scores` a pair of
@@ -72,11 +78,21 @@ class MultiHeadSelfAttention(BaseLayer):
     needs_weights = False
 
     def __init__(
-        self, num_heads: int, qkv_bias: bool = True, dropout_rate: float = 0.0, **kwargs: Any
+        self,
+        num_heads: int,
+        qkv_bias: bool = True,
+        dropout_rate: float = 0.0,
+        key_bias: bool = True,
+        position_embedding: str = "none",
+        position_grid: tuple[int, int] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        arguments.one_of("position_embedding", position_embedding, tuple(POSITIONS))
         self.num_heads = arguments.positive_int("num_heads", num_heads)
-        self.qkv_bias = bool(qkv_bias)
+        self.qkv_bias, self.key_bias = bool(qkv_bias), bool(key_bias)
+        self.position_embedding, self.position_grid = position_embedding, position_grid
+        self.kind = POSITIONS[position_embedding]
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
         self.input_spec = keras.layers.InputSpec(min_ndim=2, max_ndim=3)
@@ -86,7 +102,7 @@ class MultiHeadSelfAttention(BaseLayer):
         self.qkv = self._part(
             keras.layers.Dense,
             3 * d_model,
-            use_bias=self.qkv_bias,
+            use_bias=self.qkv_bias and self.key_bias,
             # Glorot limit of each of the three (D, D) matrices, not of the fused matrix.
             kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_avg", "uniform"),
             name="qkv",
@@ -94,6 +110,24 @@ class MultiHeadSelfAttention(BaseLayer):
         self.out = self._part(keras.layers.Dense, d_model, name="out")
         self.qkv.build(input_shape)
         self.out.build(input_shape)
+        self.query_value_bias = None
+        if self.qkv_bias and not self.key_bias:
+            self.query_value_bias = self.add_weight(
+                name="query_value_bias", shape=(2 * d_model,), initializer="zeros"
+            )
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.kind.in_attention:
+            self.kind.check(d_model, self.num_heads)
+            shapes = self.kind.attention_shapes(self.position_grid or (0, 0), self.num_heads)
+        if shapes and self.position_grid is None:
+            raise ValueError(
+                f"`position_grid` must be (rows, columns) of the patches for position_embedding="
+                f"{self.position_embedding!r}. Received: position_grid=None"
+            )
+        self.position_variables = {
+            name: self.add_weight(name=name, shape=shape, initializer="zeros")
+            for name, shape in shapes.items()
+        }
 
     def call(
         self,
@@ -101,6 +135,7 @@ class MultiHeadSelfAttention(BaseLayer):
         return_attention_scores: bool = False,
         num_tokens: Any = None,
         num_queries: int | None = None,
+        positions: Any = None,
         training: bool | None = None,
     ) -> Any:
         if (num_tokens is None) != (len(inputs.shape) == 3):
@@ -110,12 +145,18 @@ class MultiHeadSelfAttention(BaseLayer):
             )
         t = ops.shape(inputs)[1] if num_tokens is None else num_tokens
         q, k, v = self.project_in(inputs, t)
+        added = None
+        if self.kind.in_attention:
+            q, k = self.kind.rotate(q, positions), self.kind.rotate(k, positions)
+            added = self.kind.logits(self.position_variables, positions)
         if num_queries is not None:
             q, t = q[:, :, :num_queries], num_queries
+            added = None if added is None else added[:, :, :num_queries]
         scores = None
         drops = training is not False and self.dropout_rate > 0
-        if self.needs_weights or return_attention_scores or drops or not has_fused_kernel():
-            scores = self.attention_weights(q, k)  # (B, K, T, T)
+        reads = self.needs_weights or return_attention_scores or added is not None
+        if reads or drops or not has_fused_kernel():
+            scores = self.attention_weights(q, k, added)  # (B, K, T, T)
             z = ops.matmul(self.dropout(scores, training=training), v)  # (B, K, T, d)
         else:
             z = self.fused_attention(q, k, v, training)  # (B, K, T, d)
@@ -128,6 +169,9 @@ class MultiHeadSelfAttention(BaseLayer):
         """Computes queries, keys and values (B, K, T, d) from inputs (B, T, D) or (BT, D)."""
         d_model = inputs.shape[-1]
         qkv = self.qkv(ops.reshape(inputs, (-1, d_model)))  # (BT, 3D)
+        if self.query_value_bias is not None:
+            query, value = ops.split(ops.cast(self.query_value_bias, qkv.dtype), 2)
+            qkv = qkv + ops.concatenate([query, ops.zeros_like(query), value])
         qkv = ops.reshape(qkv, (-1, num_tokens, 3, self.num_heads, d_model // self.num_heads))
         # (3, B, K, T, d): the three are contiguous, so that none is copied
         q, k, v = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)
@@ -150,23 +194,25 @@ class MultiHeadSelfAttention(BaseLayer):
         z = ops.dot_product_attention(q, k, v, mask=mask, scale=scale)[:, :t]
         return ops.transpose(z, (0, 2, 1, 3))
 
-    def attention_weights(self, q: Any, k: Any) -> Any:
-        """Computes the attention weights softmax(q k^T / sqrt(d)), of shape (B, K, T, T)."""
-        return ops.softmax(self.attention_scores(q, k))
+    def attention_weights(self, q: Any, k: Any, added: Any = None) -> Any:
+        """Computes the attention weights, the softmax of the scores, of shape (B, K, T, T)."""
+        return ops.softmax(self.attention_scores(q, k, added))
 
-    def attention_scores(self, q: Any, k: Any) -> Any:
-        """Computes the attention scores q k^T / sqrt(d), of shape (B, K, T, T)."""
+    def attention_scores(self, q: Any, k: Any, added: Any = None) -> Any:
+        """Computes the attention scores q k^T / sqrt(d) + added, of shape (B, K, T, T)."""
         if not self.scale_folded:
             q = q * q.shape[-1] ** -0.5
-        return ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))
+        scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))
+        return scores if added is None else scores + ops.cast(added, scores.dtype)
 
     def fold_scale(self) -> None:
         """Folds 1 / sqrt(d) into the query weights, for models that will not be saved."""
         if self.scale_folded:
             return
         d_model = self.qkv.kernel.shape[0]
-        for weight in self.qkv.weights:  # (D, 3D) and (3D,)
-            scale = np.ones(3 * d_model, "float32")
+        bias = [] if self.query_value_bias is None else [self.query_value_bias]
+        for weight in [*self.qkv.weights, *bias]:  # (D, 3D), and (3D,) or (2D,)
+            scale = np.ones(weight.shape[-1], "float32")
             scale[:d_model] = (d_model // self.num_heads) ** -0.5
             weight.assign(weight * scale)
         self.scale_folded = True
@@ -177,6 +223,7 @@ class MultiHeadSelfAttention(BaseLayer):
         return_attention_scores: bool = False,
         num_tokens: Any = None,
         num_queries: int | None = None,
+        positions: Any = None,
         training: bool | None = None,
     ) -> Any:
         batch, t = inputs.shape[:2] if num_tokens is None else (None, num_tokens)

@@ -16,11 +16,32 @@ from keras_vit import arguments
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.fused_elementwise import in_training
+from keras_vit.layers.layer_norm import LayerNorm
 
-GELUS = ("tanh", "exact")
+GELUS = ("tanh", "exact", "quick")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+def quick_gelu(x: Any) -> Any:
+    """Computes x * sigmoid(1.702 x), the approximation of GELU in OpenAI's CLIP.
+
+    Args:
+        x: Tensor of any shape.
+
+    Returns:
+        Tensor of the same shape.
+
+    Examples:
+        >>> round(float(quick_gelu(np.float32(1))), 3)
+        0.846
+
+    Reference: section 2 of https://arxiv.org/abs/1606.08415
+    """
+    return x * ops.sigmoid(1.702 * x)
+
 
 # The default of `ops.gelu` is the tanh approximation, that of `keras.activations.gelu` is exact.
-_FUNCTIONS = {"tanh": ops.gelu, "exact": keras.activations.gelu}
+_FUNCTIONS = {"tanh": ops.gelu, "exact": keras.activations.gelu, "quick": quick_gelu}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -32,8 +53,11 @@ class MLP(BaseLayer):
     Args:
         mlp_dim: Width M of the hidden layer.
         gelu: `"tanh"`: the approximation in the official code; `"exact"`: with the error
-            function, as in PyTorch libraries.
+            function, as in PyTorch libraries; `"quick"`: x * sigmoid(1.702 x), as in CLIP.
         dropout_rate: Fraction of the values dropped in training, in [0, 1).
+        swiglu: Whether the first layer computes 2M values, and the hidden layer is
+            silu(first half) * second half, instead of a GELU (SwiGLU).
+        norm_epsilon: Added to the variance in a layer norm of the hidden layer; None for no norm.
 
     Call arguments:
         inputs: Tensor of shape (..., D).
@@ -48,24 +72,41 @@ class MLP(BaseLayer):
         >>> tuple(MLP(mlp_dim=11)(np.ones((2, 5, 6), "float32")).shape)
         (2, 5, 6)
 
-    Reference: https://arxiv.org/abs/2010.11929 and https://arxiv.org/abs/1606.08415
+    Reference: https://arxiv.org/abs/2010.11929, https://arxiv.org/abs/1606.08415 and, for SwiGLU,
+    https://arxiv.org/abs/2002.05202
     """
 
     def __init__(
-        self, mlp_dim: int, gelu: str = "tanh", dropout_rate: float = 0.0, **kwargs: Any
+        self,
+        mlp_dim: int,
+        gelu: str = "tanh",
+        dropout_rate: float = 0.0,
+        swiglu: bool = False,
+        norm_epsilon: float | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         arguments.one_of("gelu", gelu, GELUS)
         self.mlp_dim = arguments.positive_int("mlp_dim", mlp_dim)
-        self.gelu = gelu
+        self.gelu, self.swiglu, self.norm_epsilon = gelu, bool(swiglu), norm_epsilon
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
-        self.expand = self._part(Dense, self.mlp_dim, activation=_FUNCTIONS[gelu], name="expand")
+        self.expand = self._part(
+            Dense,
+            self.mlp_dim * (1 + self.swiglu),
+            activation=None if swiglu else _FUNCTIONS[gelu],
+            name="expand",
+        )
+        self.norm = None
+        if norm_epsilon is not None:
+            self.norm = self._part(LayerNorm, epsilon=norm_epsilon, name="norm")
         self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.reduce = self._part(keras.layers.Dense, input_shape[-1], name="reduce")
         self.expand.build(input_shape)
         self.reduce.build((*input_shape[:-1], self.mlp_dim))
+        if self.norm is not None:
+            self.norm.build((*input_shape[:-1], self.mlp_dim))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if len(inputs.shape) > 2:
@@ -73,7 +114,13 @@ class MLP(BaseLayer):
             x = self.call(ops.reshape(inputs, (-1, shape[-1])), training)
             return ops.reshape(x, shape)
         x = self.expand(inputs, training=training)  # (BT, M)
-        x = self.reduce(self.dropout(x, training=training))  # (BT, D)
+        if self.swiglu:
+            gate, x = ops.split(x, 2, axis=-1)  # of (BT, 2M)
+            x = ops.silu(gate) * x
+        x = self.dropout(x, training=training)
+        if self.norm is not None:
+            x = self.norm(x, training=training)
+        x = self.reduce(x)  # (BT, D)
         return self.dropout(x, training=training)
 
 

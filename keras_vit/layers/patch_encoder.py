@@ -14,11 +14,8 @@ from keras import ops
 from keras_vit import arguments
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.position_embedding import (
-    POSITIONS,
-    RESIZE_METHODS,
-    resize_table,
-)
+from keras_vit.layers.position_embedding import POSITIONS
+from keras_vit.layers.position_resizing import RESIZE_METHODS, resize_table
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -37,10 +34,13 @@ class PatchEncoder(BaseLayer):
         register_tokens: Number of register tokens; their output is not used.
         position_embedding: `"learned"`: one vector for each patch; `"learned_2d"`: half of the
             channels for the row and half for the column (appendix D.4); `"sincos_2d"`: fixed
-            values; or `"none"`.
+            values; `"learned_rotary"`: as `"learned"`; or a kind that adds nothing to the
+            tokens: `"none"`, `"rotary"` or `"relative"`.
         prefix_position: Whether the prefix tokens have learned positions as well; False in
             DeiT III and DINOv2 with registers.
         patch_bias: Whether the projection of the patches has a bias; False in CLIP.
+        mask_token: Whether there is a vector for masked patches. It is not used, but kept for
+            files that have one.
         position_grid: Rows and columns of the stored table; by default the grid that the layer
             is built with. Required if the build shape has no static grid.
         position_interpolation: Method for resizing the table, see `resize_table`.
@@ -74,6 +74,7 @@ class PatchEncoder(BaseLayer):
         register_tokens: int = 0,
         prefix_position: bool = True,
         patch_bias: bool = True,
+        mask_token: bool = False,
         position_grid: tuple[int, int] | None = None,
         position_interpolation: str = "bilinear_aligned",
         dropout_rate: float = 0.0,
@@ -88,6 +89,7 @@ class PatchEncoder(BaseLayer):
         self.register_tokens = arguments.count("register_tokens", register_tokens)
         self.prefix_position = bool(prefix_position)
         self.patch_bias = bool(patch_bias)
+        self.mask_token = bool(mask_token)
         self.position_embedding = position_embedding
         self.position_grid = (
             None if position_grid is None else arguments.size_pair("position_grid", position_grid)
@@ -119,7 +121,9 @@ class PatchEncoder(BaseLayer):
             )
             if number
         ]
-        if self.position_embedding == "none":
+        if self.mask_token:
+            self.add_weight(name="mask_token", shape=(1, 1, d), trainable=False)
+        if not self.kind.in_tokens:
             return
         grid = tuple(input_shape[1:3])
         h, w = self.position_grid or grid
@@ -161,7 +165,7 @@ class PatchEncoder(BaseLayer):
         """
         batch, h, w, _ = ops.shape(embeddings)
         z = ops.cast(embeddings, self.variable_dtype)  # (B, h, w, D)
-        if self.position_embedding != "none":
+        if self.kind.in_tokens:
             z = z + ops.cast(self.positions((h, w)), z.dtype)
         z = ops.reshape(z, (-1, h * w, self.hidden_size))  # (B, N, D)
         if self.prefix:
@@ -182,7 +186,7 @@ class PatchEncoder(BaseLayer):
             Tensor of shape (h, w, D), without the positions of the prefix tokens.
 
         Raises:
-            ValueError: If `position_embedding` is `"none"`.
+            ValueError: If `position_embedding` adds nothing to the tokens.
 
         Examples:
             >>> encoder = PatchEncoder(8)
@@ -190,9 +194,10 @@ class PatchEncoder(BaseLayer):
             >>> tuple(encoder.positions().shape), tuple(encoder.positions((4, 7)).shape)
             ((3, 5, 8), (4, 7, 8))
         """
-        if self.position_embedding == "none":
+        if not self.kind.in_tokens:
             raise ValueError(
-                "`position_embedding` must not be 'none' when positions are computed. Received: "
+                "`position_embedding` must be 'learned', 'learned_2d', 'learned_rotary' or "
+                "'sincos_2d', which add a vector to each token. Received: "
                 f"position_embedding={self.position_embedding!r}"
             )
         table = self._fixed

@@ -1,45 +1,32 @@
-"""Kinds of position embeddings, and their resizing to another patch grid.
+"""Kinds of position embeddings.
 
-Letters: h, w rows and columns of the grid of patches; D hidden size.
+Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
+T = N + p tokens; D hidden size; K heads; d = D / K size of a head.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from keras import ops
 
-from keras_vit import arguments
+from keras_vit.layers.position_resizing import offset_matrix, resize_table
 
-
-class _Method(NamedTuple):
-    """Interpolation method of a library, such as timm, for resizing position embeddings."""
-
-    # Coefficient of the cubic kernel (Keys, 1981); None for a linear kernel.
-    cubic: float | None = None
-    # Whether the corner samples stay in place, rather than the edges of the image.
-    aligned: bool = False
-    # Whether the kernel is widened when the table shrinks. Samples beyond the edge are then
-    # excluded; otherwise they repeat the edge value.
-    antialias: bool = False
-
-
-_METHODS = {
-    "bilinear_aligned": _Method(aligned=True),
-    "bilinear": _Method(),
-    "bicubic": _Method(cubic=-0.75),
-    "bicubic_aligned": _Method(cubic=-0.75, aligned=True),
-    "bicubic_antialiased": _Method(cubic=-0.5, antialias=True),
-}
-RESIZE_METHODS = tuple(_METHODS)
+Grid = tuple[int, int]
 
 _LARGEST_TABLE = 2**24  # half in ViT-G/14 at 980 pixels; a malicious file could have any size
 
 
 class Positions:
-    """Kind of positions: the values that it adds to the patch tokens. The base class adds none.
+    """Kind of positions. The base class has none; a subclass overrides what it needs.
+
+    A kind can add a table to the patch tokens (`shapes`, `table`). It can also act in the attention
+    of every block: `of_tokens` computes a tensor from the grid of patches, once for all blocks;
+    each block rotates its queries and keys (`rotate`) or adds to its logits (`logits`).
+    `POSITIONS[kind.name] = kind` makes a kind available as `position_embedding`.
 
     Examples:
         >>> Learned().shapes((3, 5), 8)
@@ -48,35 +35,83 @@ class Positions:
 
     name: ClassVar[str] = "none"
     divisor: ClassVar[int] = 1  # of the hidden size
+    head_divisor: ClassVar[int] = 1  # of the size of a head
+    # Whether a table is added to the tokens of the patches.
+    in_tokens: ClassVar[bool] = False
+    # Whether the blocks receive the tensor of `of_tokens`.
+    in_attention: ClassVar[bool] = False
+    # Whether the tensor of `of_tokens` has one row per token, (1, T, ...), so that it can follow
+    # a selection of the tokens.
+    per_token: ClassVar[bool] = True
+    # Whether a model can have images of another size than that of the stored grid.
+    any_grid: ClassVar[bool] = True
 
-    def check(self, hidden_size: int) -> None:
+    def check(self, hidden_size: int, num_heads: int = 1) -> None:
         """Raises `ValueError` unless the hidden size suits the kind."""
-        if hidden_size % self.divisor:
+        heads = num_heads if self.head_divisor > 1 else 1
+        divisor = self.divisor * self.head_divisor * heads
+        if hidden_size % divisor:
             raise ValueError(
-                f"`hidden_size` must be a multiple of {self.divisor} for position_embedding="
-                f"{self.name!r}. Received: hidden_size={hidden_size}"
+                f"`hidden_size` must be a multiple of {divisor} for position_embedding="
+                f"{self.name!r}. Received: hidden_size={hidden_size}, num_heads={num_heads}"
             )
 
-    def shapes(self, grid: tuple[int, int], hidden_size: int) -> dict[str, tuple[int, ...]]:
+    def shapes(self, grid: Grid, hidden_size: int) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the variables by name; prefix tokens have positions if any."""
         return {}
 
-    def table(
-        self, variables: Mapping[str, Any], grid: tuple[int, int], hidden_size: int
-    ) -> Any | None:
+    def table(self, variables: Mapping[str, Any], grid: Grid, hidden_size: int) -> Any | None:
         """Returns the values on the stored grid (h, w, D), or None if nothing is added."""
         return None
+
+    def attention_shapes(self, grid: Grid, num_heads: int) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of the variables in each block's attention by name."""
+        return {}
+
+    def of_tokens(
+        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Coordinates | None = None
+    ) -> Any:
+        """Returns the tensor that all blocks receive, with 1 in place of the batch size.
+
+        `change` is a random change of the coordinates in training, for kinds that have coordinates.
+        """
+        return None
+
+    def rotate(self, x: Any, positions: Any) -> Any:
+        """Returns the queries or keys (B, K, T, d), rotated by the tensor of `of_tokens`."""
+        return x
+
+    def logits(self, variables: Mapping[str, Any], positions: Any) -> Any | None:
+        """Returns values to add to the attention's logits (B, K, T, T), or None."""
+        return None
+
+    def resize(self, name: str, values: Any, grids: tuple[Grid, Grid], method: str) -> Any:
+        """Returns the values of a variable, resized from the first grid to the second."""
+        return resize_table(values, grids[1], method)
+
+
+class Coordinates(NamedTuple):
+    """Random change of coordinates in training: x becomes (x + shift) * scale.
+
+    Args:
+        shift: Added to the coordinates of rows and columns, (2,).
+        scale: Factor of the coordinates of rows and columns, (2,).
+    """
+
+    shift: Any
+    scale: Any
 
 
 class Learned(Positions):
     """One learned vector for each patch."""
 
     name = "learned"
+    in_tokens = True
 
-    def shapes(self, grid: tuple[int, int], hidden_size: int) -> dict[str, tuple[int, ...]]:
+    def shapes(self, grid: Grid, hidden_size: int) -> dict[str, tuple[int, ...]]:
         return {"position": (*grid, hidden_size)}
 
-    def table(self, variables: Mapping[str, Any], grid: tuple[int, int], hidden_size: int) -> Any:
+    def table(self, variables: Mapping[str, Any], grid: Grid, hidden_size: int) -> Any:
         return variables["position"]
 
 
@@ -84,32 +119,168 @@ class Learned2D(Positions):
     """Half of the channels learned for the row, and half for the column (appendix D.4)."""
 
     name = "learned_2d"
+    in_tokens = True
     divisor = 2
 
-    def shapes(self, grid: tuple[int, int], hidden_size: int) -> dict[str, tuple[int, ...]]:
+    def shapes(self, grid: Grid, hidden_size: int) -> dict[str, tuple[int, ...]]:
         half = hidden_size // 2
         return {"row": (grid[0], 1, half), "column": (1, grid[1], half)}
 
-    def table(self, variables: Mapping[str, Any], grid: tuple[int, int], hidden_size: int) -> Any:
+    def table(self, variables: Mapping[str, Any], grid: Grid, hidden_size: int) -> Any:
         halves = variables["row"], variables["column"]
         shape = (*grid, hidden_size // 2)
         return ops.concatenate([ops.broadcast_to(half, shape) for half in halves], axis=-1)
+
+    def resize(self, name: str, values: Any, grids: tuple[Grid, Grid], method: str) -> Any:
+        new = grids[1]
+        return resize_table(values, (new[0], 1) if name == "row" else (1, new[1]), method)
 
 
 class SinCos2D(Positions):
     """Fixed sines and cosines."""
 
     name = "sincos_2d"
+    in_tokens = True
     divisor = 4
 
-    def table(self, variables: Mapping[str, Any], grid: tuple[int, int], hidden_size: int) -> Any:
+    def table(self, variables: Mapping[str, Any], grid: Grid, hidden_size: int) -> Any:
         return sincos_2d(grid, hidden_size)
 
 
-POSITIONS = {kind.name: kind for kind in (Learned(), Learned2D(), SinCos2D(), Positions())}
+class Rotary(Positions):
+    """Rotation of queries and keys by angles of the row and the column (RoPE), as in DINOv3.
+
+    The coordinates of the patches' centers are in [-1, 1] on any grid, so nothing is resized.
+
+    Reference: https://arxiv.org/abs/2508.10104 and https://arxiv.org/abs/2104.09864
+    """
+
+    name = "rotary"
+    head_divisor = 4
+    in_attention = True
+
+    def of_tokens(
+        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Coordinates | None = None
+    ) -> Any:
+        angles = self.angles(grid, head_size // 4, change)  # (h, w, 2, d/4)
+        angles = ops.reshape(angles, (-1, head_size // 2))  # (N, d/2)
+        # Prefix tokens have angles of zero: cosines of 1 and sines of 0.
+        angles = self._pairs(ops.pad(angles, ((prefix, 0), (0, 0))))  # (T, d)
+        return ops.concatenate([ops.cos(angles), ops.sin(angles)], axis=-1)[None]  # (1, T, 2d)
+
+    def angles(self, grid: tuple[Any, Any], number: int, change: Coordinates | None) -> Any:
+        """Returns the angles (h, w, 2, number) of rows and columns at each frequency."""
+        centers = [(_numbers(side) + 0.5) / ops.cast(side, "float32") * 2 - 1 for side in grid]
+        if change is not None:
+            parts = zip(centers, change.shift, change.scale, strict=True)
+            centers = [(center + shift) * scale for center, shift, scale in parts]
+        periods = np.float32(100.0) ** (np.arange(number, dtype="float32") / number)
+        return _on_grid([2 * math.pi * center[:, None] / periods for center in centers], grid)
+
+    def rotate(self, x: Any, positions: Any) -> Any:
+        cos, sin = ops.split(ops.cast(positions, x.dtype)[:, None], 2, axis=-1)  # (1, 1, T, d)
+        turn = ops.cast(self._turn(x.shape[-1]), x.dtype)
+        return x * cos + ops.matmul(x, turn) * sin
+
+    def _pairs(self, angles: Any) -> Any:
+        """Gives both channels of a pair, whose plane is rotated, the same angle."""
+        return ops.tile(angles, (1, 2))
+
+    def _turn(self, size: int) -> np.ndarray:
+        """Returns the matrix (d, d) that rotates each pair of channels by 90 degrees."""
+        first = np.arange(size // 2)
+        return _turn(first, first + size // 2)
 
 
-def sincos_2d(grid: tuple[int, int], hidden_size: int, *, endpoint: bool = True) -> np.ndarray:
+class LearnedRotary(Learned, Rotary):
+    """One learned vector for each patch, and rotation of neighboring channels, as in EVA-02.
+
+    The coordinates are those of a grid of 16 x 16 patches on any grid.
+
+    Reference: https://arxiv.org/abs/2303.11331
+    """
+
+    name = "learned_rotary"
+
+    def angles(self, grid: tuple[Any, Any], number: int, change: Coordinates | None) -> Any:
+        bands = np.float32(10_000.0) ** (-np.arange(number, dtype="float32") / number)
+        rows = [_numbers(side) / ops.cast(side, "float32") * 16 for side in grid]
+        return _on_grid([row[:, None] * bands for row in rows], grid)
+
+    def _pairs(self, angles: Any) -> Any:
+        return ops.repeat(angles, 2, axis=-1)
+
+    def _turn(self, size: int) -> np.ndarray:
+        return _turn(np.arange(0, size, 2), np.arange(1, size, 2))
+
+
+class Relative(Positions):
+    """Learned logit for each offset between two patches, for each head of each block, as in BEiT.
+
+    The last three rows of a table are for pairs of a prefix token and a patch, of a patch and a
+    prefix token, and of two prefix tokens.
+
+    Reference: https://arxiv.org/abs/2106.08254
+    """
+
+    name = "relative"
+    in_attention = True
+    per_token = False
+    any_grid = False
+
+    def attention_shapes(self, grid: Grid, num_heads: int) -> dict[str, tuple[int, ...]]:
+        rows = (2 * grid[0] - 1) * (2 * grid[1] - 1) + 3
+        return {"relative_position": (rows, num_heads)}
+
+    def of_tokens(
+        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Coordinates | None = None
+    ) -> Any:
+        h, w = grid
+        row, column = (x.ravel() for x in np.mgrid[:h, :w])  # (N,)
+        offset = [x[:, None] - x + side - 1 for x, side in ((row, h), (column, w))]  # (N, N)
+        index = np.pad(offset[0] * (2 * w - 1) + offset[1], ((prefix, 0), (prefix, 0)))
+        last = (2 * h - 1) * (2 * w - 1) + 2
+        index[:prefix], index[:, :prefix], index[:prefix, :prefix] = last - 2, last - 1, last
+        return ops.convert_to_tensor(index[None], dtype="int32")  # (1, T, T)
+
+    def logits(self, variables: Mapping[str, Any], positions: Any) -> Any:
+        found = ops.take(variables["relative_position"], positions[0], axis=0)  # (T, T, K)
+        return ops.transpose(found, (2, 0, 1))[None]
+
+    def resize(self, name: str, values: Any, grids: tuple[Grid, Grid], method: str) -> np.ndarray:
+        (h, w), (new_h, new_w) = ((2 * a - 1, 2 * b - 1) for a, b in grids)
+        table = np.reshape(values[:-3], (h, w, -1))
+        table = np.einsum("ah,bw,hwk->abk", offset_matrix(h, new_h), offset_matrix(w, new_w), table)
+        return np.concatenate([table.reshape(new_h * new_w, -1), values[-3:]]).astype("float32")
+
+
+POSITIONS = {
+    kind.name: kind
+    for kind in (
+        *(Learned(), Learned2D(), SinCos2D(), Positions()),
+        *(Rotary(), LearnedRotary(), Relative()),
+    )
+}
+
+
+def _numbers(number: Any) -> Any:
+    return ops.cast(ops.arange(number), "float32")
+
+
+def _on_grid(parts: list[Any], grid: tuple[Any, Any]) -> Any:
+    """Returns values (h, w, 2, n) from values of the rows (h, n) and of the columns (w, n)."""
+    shape = (*grid, parts[0].shape[-1])
+    row, column = parts[0][:, None], parts[1][None]
+    return ops.stack([ops.broadcast_to(row, shape), ops.broadcast_to(column, shape)], axis=2)
+
+
+def _turn(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    matrix = np.zeros((2 * len(first), 2 * len(first)), "float32")
+    matrix[second, first], matrix[first, second] = -1, 1
+    return matrix
+
+
+def sincos_2d(grid: Grid, hidden_size: int, *, endpoint: bool = True) -> np.ndarray:
     """Returns fixed two-dimensional sine-cosine position embeddings.
 
     The four quarters of the channels are sin and cos of the column, then sin and cos of the
@@ -130,50 +301,3 @@ def sincos_2d(grid: tuple[int, int], hidden_size: int, *, endpoint: bool = True)
     angles = (column[..., None] * omega, row[..., None] * omega)  # (h, w, D/4) each
     table = [function(angle) for angle in angles for function in (np.sin, np.cos)]
     return np.concatenate(table, axis=-1).astype("float32")  # (h, w, D)
-
-
-def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_aligned") -> Any:
-    """Resizes position embeddings to another grid of patches.
-
-    Reference: `interpolate_posembed` of
-    https://github.com/google-research/vision_transformer/blob/main/vit_jax/checkpoint.py
-    """
-    arguments.one_of("method", method, RESIZE_METHODS)
-    h, w, _ = table.shape
-    rows = resize_matrix(h, grid[0], method)  # (new h, h)
-    columns = resize_matrix(w, grid[1], method)  # (new w, w)
-    table = ops.cast(table, "float32")
-    table = ops.tensordot(rows, table, axes=1)  # (new h, w, D)
-    table = ops.tensordot(columns, table, axes=[[1], [1]])  # (new w, new h, D)
-    return ops.transpose(table, (1, 0, 2))  # (new h, new w, D)
-
-
-def resize_matrix(old: int, new: Any, method: str) -> Any:
-    """Returns the matrix that resizes position embeddings along one axis."""
-    cubic, aligned, antialias = _METHODS[method]
-    target = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
-    size = ops.cast(new, "float32")
-    if aligned:
-        # A single new sample is at the first old sample, as in scipy's zoom.
-        position = target * (old - 1) / ops.maximum(size - 1, 1.0)
-    else:
-        position = (target + 0.5) * (old / size) - 0.5
-    if antialias:
-        # The kernel widens when the table shrinks, so that every old sample contributes.
-        distance = ops.abs(np.arange(old, dtype="float32") - position)
-        weights = _kernel(distance / ops.maximum(old / size, 1.0), cubic)
-        return weights / ops.sum(weights, axis=1, keepdims=True)
-    # A kernel extends two samples beyond each edge, where the edge value is repeated.
-    reach = np.arange(-2, old + 2)
-    weights = _kernel(ops.abs(reach.astype("float32") - position), cubic)  # (new, old + 4)
-    nearest = np.clip(reach, 0, old - 1)
-    return ops.matmul(weights, np.eye(old, dtype="float32")[nearest])
-
-
-def _kernel(t: Any, a: float | None) -> Any:
-    """Evaluates the linear kernel, or the cubic kernel with coefficient `a`, at t >= 0."""
-    if a is None:
-        return ops.relu(1 - t)
-    near = ((a + 2) * t - (a + 3)) * t * t + 1
-    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-    return ops.where(t < 1, near, ops.where(t < 2, far, ops.zeros_like(t)))

@@ -229,9 +229,7 @@ class MergingBlock(ReducingBlock):
 
     attention_class = _ProportionalAttention
 
-    def call(  # type: ignore[override]
-        self, inputs: Any, sizes: Any = None, training: bool | None = None
-    ) -> tuple[Any, Any]:
+    def call(self, inputs: Any, sizes: Any = None, training: bool | None = None) -> tuple[Any, Any]:
         known = sizes
         if sizes is None:
             known = ops.ones(ops.shape(inputs)[:2], dtype=self.variable_dtype)
@@ -288,7 +286,7 @@ class PruningBlock(ReducingBlock):
                 "tokens. Received: prefix_tokens=0"
             )
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Any, training: bool | None = None) -> Any:  # type: ignore[override]
         options = {"return_attention_scores": True}
         return self._compute_reduced(inputs, None, options, training)[0]
 

@@ -33,7 +33,7 @@ class TransformerBlock(BaseLayer):
         num_heads: Number of attention heads.
         mlp_dim: Width of the hidden layer of the MLP.
         qkv_bias: Whether queries, keys and values have a bias.
-        gelu: `"tanh"` or `"exact"`, see `MLP`.
+        gelu: `"tanh"`, `"exact"` or `"quick"`, see `MLP`.
         epsilon: Added to the variance in the layer norms.
         layer_scale: Initial value of the `LayerScale` of both branches; None for no scaling.
         dropout_rate: Fraction of the values dropped in training after each dense layer other
@@ -41,9 +41,15 @@ class TransformerBlock(BaseLayer):
         attention_dropout_rate: Fraction of the attention weights dropped in training, in [0, 1).
         stochastic_depth_rate: Fraction of the examples for which a branch is dropped in
             training, in [0, 1).
+        key_bias: As for `MultiHeadSelfAttention`.
+        swiglu: Whether the MLP is gated, see `MLP`.
+        mlp_norm: Whether there is a layer norm within the MLP.
+        position_embedding: As for `MultiHeadSelfAttention`.
+        position_grid: As for `MultiHeadSelfAttention`.
 
     Call arguments:
         inputs: Tensor of shape (B, T, D).
+        positions: Tensor from `TokenPositions`, for positions that act in attention.
 
     Returns:
         Tensor of the same shape, in the dtype of the weights.
@@ -73,6 +79,11 @@ class TransformerBlock(BaseLayer):
         dropout_rate: float = 0.0,
         attention_dropout_rate: float = 0.0,
         stochastic_depth_rate: float = 0.0,
+        key_bias: bool = True,
+        swiglu: bool = False,
+        mlp_norm: bool = False,
+        position_embedding: str = "none",
+        position_grid: tuple[int, int] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
@@ -86,11 +97,19 @@ class TransformerBlock(BaseLayer):
             num_heads,
             qkv_bias=qkv_bias,
             dropout_rate=attention_dropout_rate,
+            key_bias=key_bias,
+            position_embedding=position_embedding,
+            position_grid=position_grid,
             name="attention",
         )
         self.norm_2 = self._part(self.norm_class, epsilon=epsilon, name="norm_2")
-        self.mlp = self._part(MLP, mlp_dim, gelu, dropout_rate, name="mlp")
+        self.mlp = self._part(
+            MLP, mlp_dim, gelu, dropout_rate, swiglu, epsilon if mlp_norm else None, name="mlp"
+        )
         self.num_heads, self.qkv_bias = self.attention.num_heads, self.attention.qkv_bias
+        self.key_bias, self.swiglu = self.attention.key_bias, self.mlp.swiglu
+        self.mlp_norm = bool(mlp_norm)
+        self.position_embedding, self.position_grid = position_embedding, position_grid
         self.attention_dropout_rate = self.attention.dropout_rate
         self.mlp_dim, self.gelu = self.mlp.mlp_dim, self.mlp.gelu
         if layer_scale is not None:
@@ -124,20 +143,21 @@ class TransformerBlock(BaseLayer):
             if dense.bias is not None and not ops.convert_to_numpy(dense.bias).any():
                 dense.bias.assign(ops.full(dense.bias.shape, _NEGLIGIBLE))
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Any, positions: Any = None, training: bool | None = None) -> Any:
         if not (self.remat and training):
-            return self._compute(inputs, training)
+            return self._compute(inputs, positions, training)
         # Not `keras.RematScope`: on TensorFlow it cannot call a layer with `training=`, and the
         # recomputation would draw other dropout masks.
-        return keras.remat(same_seeds(lambda z: self._compute(z, training)))(inputs)
+        return keras.remat(same_seeds(lambda z: self._compute(z, positions, training)))(inputs)
 
-    def _compute(self, inputs: Any, training: bool | None) -> Any:
+    def _compute(self, inputs: Any, positions: Any, training: bool | None) -> Any:
         _, t, d_model = ops.shape(inputs)
         z = self._in_one_matrix(inputs)  # (BT, D)
         branch = self.attention(
             self.norm_1(z, training=training),
             num_tokens=t,
             num_queries=self.num_queries,
+            positions=positions,
             training=training,
         )
         if self.num_queries is not None:

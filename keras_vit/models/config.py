@@ -10,7 +10,8 @@ from keras_vit.layers.group_norm import channels_in_groups
 from keras_vit.layers.mlp import GELUS
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.pooling import TOKEN_POOLINGS
-from keras_vit.layers.position_embedding import POSITIONS, RESIZE_METHODS
+from keras_vit.layers.position_embedding import POSITIONS
+from keras_vit.layers.position_resizing import RESIZE_METHODS
 from keras_vit.layers.resnet_stem import resnet_stride
 
 POOLINGS = (*TOKEN_POOLINGS, "map", "none")
@@ -45,16 +46,26 @@ class ViTConfig:
             then the mean of both classifiers' logits.
         register_tokens: Number of register tokens; their output is not used.
         representation_size: Width of the tanh layer after the pooling, or None.
-        position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"` or `"none"`.
+        position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"`, `"none"`, or a kind that
+            acts in the attention of every block: `"rotary"` as in DINOv3, `"learned_rotary"` as in
+            EVA-02, `"relative"` as in BEiT.
         prefix_position: Whether class, distillation and register tokens have learned positions.
         position_grid: Rows and columns of the stored position table; by default those of
             `image_size`, or of 224 px if `image_size` is unknown.
         position_interpolation: Method for resizing positions to other grids.
+        position_shift: Largest random shift of rotary positions in training, see
+            `TokenPositions`; None for none.
+        position_jitter: Largest random factor of rows and of columns in training, or None.
+        position_rescale: Largest random factor of both in training, or None.
+        mask_token: Whether the file has a vector for masked patches, which is kept unused.
         pre_norm: Whether a layer norm comes before the first block, as in CLIP.
         patch_bias: Whether the projection of the patches has a bias.
         qkv_bias: Whether queries, keys and values have a bias.
+        key_bias: Whether keys have a bias as well, with `qkv_bias`.
         layer_scale: Initial value of the `LayerScale` of every residual branch, or None.
-        gelu: `"tanh"` or `"exact"`.
+        gelu: `"tanh"`, `"exact"` or `"quick"`.
+        swiglu: Whether MLPs are gated: silu(first half) * second half of a layer of width 2M.
+        mlp_norm: Whether there is a layer norm of the hidden layer of each MLP.
         epsilon: Added to the variance in the layer norms.
         stem_blocks: Residual units in each stage of the ResNet stem of a hybrid model; () for the
             root only, None for no ResNet. Patches are then patches of the feature map.
@@ -97,11 +108,18 @@ class ViTConfig:
     prefix_position: bool = True
     position_grid: tuple[int, int] | None = None
     position_interpolation: str = "bilinear_aligned"
+    position_shift: float | None = None
+    position_jitter: float | None = None
+    position_rescale: float | None = None
+    mask_token: bool = False
     pre_norm: bool = False
     patch_bias: bool = True
     qkv_bias: bool = True
+    key_bias: bool = True
     layer_scale: float | None = None
     gelu: str = "tanh"
+    swiglu: bool = False
+    mlp_norm: bool = False
     epsilon: float = 1e-6
     stem_blocks: tuple[int, ...] | None = None
     stem_width: int = 64
@@ -128,10 +146,27 @@ class ViTConfig:
         if self.representation_size is not None:
             arguments.positive_int("representation_size", self.representation_size)
         arguments.hidden_size(self.hidden_size, self.num_heads)
-        POSITIONS[self.position_embedding].check(self.hidden_size)
+        POSITIONS[self.position_embedding].check(self.hidden_size, self.num_heads)
         self._check_tokens()
         self._check_stem()
         self._check_image_size()
+        self._check_positions()
+
+    def _check_positions(self) -> None:
+        kind = POSITIONS[self.position_embedding]
+        fixed = None not in self.image_size and self.position_grid in (None, self._image_grid)
+        if not (kind.any_grid or fixed):
+            raise ValueError(
+                f"position_embedding={kind.name!r} needs a fixed `image_size`, whose patches are "
+                "the stored grid; for another size build the model anew from its weights. Received:"
+                f" image_size={self.image_size}, position_grid={self.position_grid}"
+            )
+        changes = (self.position_shift, self.position_jitter, self.position_rescale)
+        if any(changes) and self.position_embedding != "rotary":
+            raise ValueError(
+                "`position_shift`, `position_jitter` and `position_rescale` must be None unless "
+                f"positions are rotary. Received: {changes}, position_embedding={kind.name!r}"
+            )
 
     def _check_tokens(self) -> None:
         if self.pooling == "token" and not self.class_token:
@@ -163,8 +198,10 @@ class ViTConfig:
     @property
     def grid(self) -> tuple[int, int]:
         """Number of rows and columns of the stored position embeddings."""
-        if self.position_grid is not None:
-            return self.position_grid
+        return self.position_grid or self._image_grid
+
+    @property
+    def _image_grid(self) -> tuple[int, int]:
         known = (side or DEFAULT_IMAGE_SIZE for side in self.image_size)
         rows, columns = (
             -(-side // self.stem_stride) // patch

@@ -57,8 +57,11 @@ def count_parameters(config: ViTConfig) -> int:
     scales = 0 if config.layer_scale is None else 2 * config.num_layers
     # Of D values each; a norm has a scale and an offset, attention pooling a query.
     vectors = config.num_prefix_tokens + 2 * norms + scales + pools
+    if config.qkv_bias and not config.key_bias:
+        vectors -= config.num_layers
     weights = sum(product.parameters for product in _products(config))
-    return weights + vectors * config.hidden_size + _positions(config)
+    inner_norms = 2 * config.num_layers * config.mlp_dim * config.mlp_norm
+    return weights + vectors * config.hidden_size + inner_norms + _positions(config)
 
 
 def count_flops(config: ViTConfig) -> int:
@@ -146,7 +149,7 @@ def _products(config: ViTConfig) -> list[Product]:
     """Lists all products with weights and convolutions; the first is that with the pixels."""
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
     attention = [Product(t, d, 3 * d, config.qkv_bias), Product(t, d, d)]
-    block = [*attention, Product(t, d, m), Product(t, m, d)]
+    block = [*attention, Product(t, d, m * (1 + config.swiglu)), Product(t, m, d)]
     found = [*convolutions(config), _patches(config), *config.num_layers * block]
     if config.pooling == "map":
         attention = [Product(1, d, d), Product(t, d, 2 * d), Product(1, d, d)]
@@ -176,8 +179,9 @@ def _halved(sides: tuple[int, int]) -> tuple[int, int]:
 
 
 def _positions(config: ViTConfig) -> int:
-    shapes = POSITIONS[config.position_embedding].shapes(config.grid, config.hidden_size)
-    if not shapes:
-        return 0
-    prefix = config.prefix_position * config.num_prefix_tokens
-    return sum(map(math.prod, shapes.values())) + prefix * config.hidden_size
+    kind = POSITIONS[config.position_embedding]
+    shapes = kind.shapes(config.grid, config.hidden_size)
+    of_blocks = kind.attention_shapes(config.grid, config.num_heads)
+    prefix = bool(shapes) * config.prefix_position * config.num_prefix_tokens
+    tables = sum(map(math.prod, shapes.values())) + prefix * config.hidden_size
+    return tables + config.num_layers * sum(map(math.prod, of_blocks.values()))

@@ -25,8 +25,8 @@ class _KeepsWeights:
     seen: Any = None
     needs_weights = True
 
-    def attention_weights(self, q: Any, k: Any) -> Any:
-        weights = super().attention_weights(q, k)  # type: ignore[misc]
+    def attention_weights(self, *args: Any) -> Any:
+        weights = super().attention_weights(*args)  # type: ignore[misc]
         self.seen = weights if self.tap is None else weights + self.tap
         return self.seen
 
@@ -34,8 +34,8 @@ class _KeepsWeights:
 class _Float32Softmax(layers.MultiHeadSelfAttention):
     """Self-attention that computes the softmax in float32, whatever its compute dtype."""
 
-    def attention_weights(self, q: Any, k: Any) -> Any:
-        scores = ops.cast(self.attention_scores(q, k), "float32")
+    def attention_weights(self, q: Any, k: Any, added: Any = None) -> Any:
+        scores = ops.cast(self.attention_scores(q, k, added), "float32")
         return ops.cast(ops.softmax(scores), q.dtype)
 
 
@@ -56,12 +56,12 @@ class _OpenBlock(layers.TransformerBlock):
     entered: Any = None
     left: Any = None
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Any, positions: Any = None, training: bool | None = None) -> Any:
         self.entered = inputs if self.tap is None else inputs + self.tap
-        self.left = outputs = super().call(self.entered, training=training)
+        self.left = outputs = super().call(self.entered, positions, training=training)
         if (num_queries := self.num_queries) is not None and not self.outputs_only:
             self.num_queries = None
-            self.left = super().call(self.entered, training=training)
+            self.left = super().call(self.entered, positions, training=training)
             self.num_queries = num_queries
         return outputs
 

@@ -150,7 +150,9 @@ def _kept_bytes(config: ViTConfig, half: int, remat: bool, compiled: bool) -> in
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
     scores = config.num_heads * t
     norm = FLOAT32 * (d if compiled else 2 * d + 1)
-    gelu = 1 if compiled else {"exact": 3, "tanh": 4}[config.gelu]
+    gelu = 1 if compiled else {"exact": 3, "tanh": 4, "quick": 3}[config.gelu]
+    if config.swiglu:  # both halves, the gate and its sigmoid
+        gelu = 4
     scales = 0 if config.layer_scale is None else 2 * d
     block = 2 * norm + half * (8 * d + scores + (gelu + 1) * m + scales)
     if config.dropout_rate:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_vit.layers import Patches
+from keras_vit.layers import Patches, TokenPositions
+from keras_vit.layers.token_reduction import take_tokens
 from keras_vit.models.metadata import config_of, preprocessing_of
 
 # Validation masks are the same in every epoch, so that the losses can be compared.
@@ -38,6 +40,8 @@ class TokenEncoder:
             )
         self.cut = network.get_layer("patches")
         self.patch_encoder = network.get_layer("patch_encoder")
+        found = [layer for layer in network.layers if isinstance(layer, TokenPositions)]
+        self.token_positions = found[0] if found else None
         self.before = [layer for layer in network.layers if layer.name == "pre_norm"]
         blocks = [layer for layer in network.layers if layer.name.startswith("block_")]
         self.blocks = sorted(blocks, key=lambda layer: layer.name)
@@ -64,11 +68,27 @@ class TokenEncoder:
         images = ops.transpose(images, (0, 1, 3, 2, 4))  # (B, h, P, w, QC)
         return ops.reshape(images, (-1, h * p, w * q, c))  # (B, hP, wQ, C)
 
-    def encode(self, tokens: Any, training: bool) -> Any:
-        """Applies the Transformer blocks and the final layer norm to tokens."""
-        z = tokens
+    def select(self, tokens: Any, visible: Any) -> Any:
+        """Returns the prefix tokens and the tokens of the patches with indices (B, k)."""
+        kept = take_tokens(tokens[:, self.num_prefix :], visible)
+        return ops.concatenate([tokens[:, : self.num_prefix], kept], axis=1)
+
+    def encode(self, tokens: Any, training: bool, visible: Any = None) -> Any:
+        """Applies the Transformer blocks and the final layer norm to tokens.
+
+        Args:
+            tokens: Tensor of shape (B, T, D), or of the tokens of `select`.
+            training: Whether dropout is applied.
+            visible: Indices of the patches, if `tokens` are those of `select`.
+        """
+        z, positions = tokens, None
+        if self.token_positions is not None:
+            positions = self.token_positions(np.zeros((1, *self.grid, 1)), training=training)
+            if visible is not None:
+                repeated = ops.broadcast_to(positions, (ops.shape(z)[0], *positions.shape[1:]))
+                positions = self.select(repeated, visible)
         for norm in self.before:
             z = norm(z)
         for block in self.blocks:
-            z = block(z, training=training)
+            z = block(z, positions, training=training)
         return self.norm(z)

@@ -54,6 +54,12 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
     arguments.one_of("method", method, tuple(METHODS))
     require_graph(model)
     encoder = _encoder(model)
+    if encoder.kind.in_attention:
+        raise ValueError(
+            "`model` must have positions only in its tokens, not in the attention of its blocks, "
+            "to reduce tokens: a merged token has no position. Received: "
+            f"position_embedding={encoder.position_embedding!r}"
+        )
     _check_nesting(model)
     if method == "prune" and not encoder.class_token:
         raise ValueError(

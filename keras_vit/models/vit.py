@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from keras_vit import layers
+from keras_vit.layers.position_embedding import POSITIONS
 from keras_vit.models.config import ViTConfig
 from keras_vit.preprocessing import Preprocessing
 
@@ -68,14 +69,28 @@ def build(
         z = layers.ResNetStem(
             config.stem_blocks, width=config.stem_width, dtype=policy, name="stem"
         )(z)
-    z = _layer(layers.Patches, config, policy, "patches")(z)
-    z = _layer(layers.PatchEncoder, config, policy, "patch_encoder", position_grid=config.grid)(z)
+    patches = _layer(layers.Patches, config, policy, "patches")(z)
+    z = _layer(layers.PatchEncoder, config, policy, "patch_encoder", position_grid=config.grid)(
+        patches
+    )
+    positions: tuple[Any, ...] = ()
+    if POSITIONS[config.position_embedding].in_attention:
+        head_size = config.hidden_size // config.num_heads
+        positions = (
+            _layer(layers.TokenPositions, config, policy, "token_positions", head_size=head_size)(
+                patches
+            ),
+        )
     if config.pre_norm:
         z = _layer(layers.LayerNorm, config, policy, "pre_norm")(z)
     for index in range(config.num_layers):
         depth = index / max(config.num_layers - 1, 1)
-        changes = {"stochastic_depth_rate": config.stochastic_depth_rate * depth}
-        z = _layer(layers.TransformerBlock, config, policy, f"block_{index:02d}", **changes)(z)
+        changes = {
+            "stochastic_depth_rate": config.stochastic_depth_rate * depth,
+            "position_grid": config.grid,
+        }
+        block = _layer(layers.TransformerBlock, config, policy, f"block_{index:02d}", **changes)
+        z = block(z, *positions)
     norm = _layer(layers.LayerNorm, config, policy, "encoder_norm")
     if not config.norm_after_pooling:
         z = norm(z)
@@ -125,7 +140,7 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
 def _layer(kind: type, config: ViTConfig, policy: Any, name: str, **changes: Any) -> Any:
     """Creates a layer whose arguments are the configuration fields with the same names."""
     names = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
-    fields = {field: value for field, value in vars(config).items() if field in names}
+    fields = {name: getattr(config, name) for name in names if hasattr(config, name)}
     return kind(**{**fields, **changes}, dtype=policy, name=name)
 
 

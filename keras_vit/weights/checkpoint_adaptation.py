@@ -8,7 +8,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 
-from keras_vit.layers.position_embedding import resize_matrix, resize_table
+from keras_vit.layers.position_resizing import resize_matrix, resize_table
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Tensors
 from keras_vit.weights.positions import COLUMN, POSITION, ROW, split_as_read

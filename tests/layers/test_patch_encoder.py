@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import PatchEncoder
-from keras_vit.layers.position_embedding import RESIZE_METHODS, resize_table
+from keras_vit.layers.position_resizing import RESIZE_METHODS, resize_table
 from tests import reference
 from tests.helpers import assert_close, check_layer, normal, numpy, randomise, weights_of
 

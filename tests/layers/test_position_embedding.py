@@ -2,16 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from keras import ops
-from PIL import Image
-from scipy import ndimage
 
-from keras_vit.layers.position_embedding import RESIZE_METHODS, resize_table, sincos_2d
+from keras_vit.layers.position_embedding import LearnedRotary, Relative, Rotary, sincos_2d
 from tests import reference
 from tests.helpers import assert_close, normal, numpy
-
-# Grids that grow, shrink, do both, and keep one side.
-GRIDS = [(5, 7), (8, 3), (2, 11), (5, 13), (1, 1), (10, 14)]
 
 
 def test_sincos_2d_worked_by_hand() -> None:
@@ -33,103 +27,67 @@ def test_sincos_2d_refuses_a_width_that_is_no_multiple_of_4() -> None:
         sincos_2d((2, 3), 6)
 
 
-def test_resize_table_keeps_the_corners_worked_by_hand() -> None:
-    """2 x 3 samples on 3 x 5: every second new one is an old one, the others are midway."""
-    table = np.array([[0, 10, 20], [100, 110, 120]], "float32")[..., None]
-    expected = [[0, 5, 10, 15, 20], [50, 55, 60, 65, 70], [100, 105, 110, 115, 120]]
-    assert_close(resize_table(table, (3, 5))[..., 0], expected, 1e-5)
-
-
-@pytest.mark.parametrize("method", ["bilinear_aligned", "bicubic_antialiased"])
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_resize_table_keeps_a_constant(grid: tuple[int, int], method: str) -> None:
-    assert_close(
-        resize_table(np.full((5, 7, 2), 0.7), grid, method), np.full((*grid, 2), 0.7), 1e-6
-    )
-
-
-@pytest.mark.parametrize("method", ["bilinear_aligned", "bicubic_antialiased"])
-def test_resize_table_to_its_own_grid_changes_nothing(method: str) -> None:
-    table = normal(5, 7, 3)
-    assert_close(resize_table(table, (5, 7), method), table, 1e-6)
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_resize_table_bilinear_equals_scipy(grid: tuple[int, int]) -> None:
-    table = normal(5, 7, 3).astype("float64")
-    rows, columns = (
-        np.linspace(0, old - 1, new) for old, new in zip(table.shape[:2], grid, strict=True)
-    )
-    points = np.meshgrid(rows, columns, indexing="ij")
-    expected = np.stack(
-        [ndimage.map_coordinates(table[..., i], points, order=1) for i in range(3)], axis=-1
-    )
-    assert_close(resize_table(table, grid), expected, 2e-6)  # measured: 5e-7
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_resize_table_bicubic_equals_pil(grid: tuple[int, int]) -> None:
-    table = normal(5, 7, 3)
-    expected = np.stack(
-        [
-            Image.fromarray(table[..., i]).resize(grid[::-1], Image.Resampling.BICUBIC)
-            for i in range(3)
-        ],
-        axis=-1,
-    )
-    assert_close(resize_table(table, grid, "bicubic_antialiased"), expected, 4e-6)  # measured: 2e-6
-
-
-@pytest.mark.parametrize("method", ["bilinear", "bicubic", "bicubic_aligned"])
-def test_resize_table_continues_the_edge(method: str) -> None:
-    """A table without change stays without change, up to its edge, when it grows or shrinks."""
-    for grid in GRIDS:
-        resized = resize_table(np.full((5, 7, 3), 2.5, "float32"), grid, method)
-        assert_close(resized, np.full((*grid, 3), 2.5), 1e-5)  # measured: 2.4e-6
-    same = normal(5, 7, 3)
-    assert_close(resize_table(same, (5, 7), method), same, 1e-6)
-
-
-def test_resize_table_worked_by_hand() -> None:
-    """Two samples, 0 and 1, become four. Keys' kernel is 10/27 at 2/3 and -1.5/27 at 5/3."""
-    column = np.array([[0.0], [1.0]], "float32")[..., None]
-    results = {
-        "bilinear": [0, 0.25, 0.75, 1],
-        "bilinear_aligned": [0, 1 / 3, 2 / 3, 1],
-        "bicubic_aligned": [0, 8.5 / 27, 18.5 / 27, 1],
-    }
-    for method, expected in results.items():
-        assert_close(numpy(resize_table(column, (4, 1), method))[:, 0, 0], expected, 2e-7)
-    middle = numpy(resize_table(column, (3, 1), "bicubic"))[1, 0, 0]
-    assert middle == pytest.approx(0.5)  # both sides weigh alike
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("method", RESIZE_METHODS)
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_resize_table_in_a_graph_of_unknown_size(grid: tuple[int, int], method: str) -> None:
-    import tensorflow as tf
-
-    table = normal(5, 7, 3)
-    dynamic = tf.function(
-        lambda h, w: resize_table(table, (h, w), method),
-        input_signature=[tf.TensorSpec((), "int32")] * 2,
-    )
-    assert_close(dynamic(*grid), resize_table(table, grid, method), 1e-6)
-
-
-def test_resize_table_is_always_float32() -> None:
-    half = ops.cast(normal(4, 6, 5), "float16")
-    assert numpy(resize_table(half, (2, 3))).dtype == np.float32
-
-
-def test_resize_table_suggests_the_nearest_method() -> None:
-    with pytest.raises(ValueError, match="Did you mean 'bilinear_aligned'"):
-        resize_table(normal(4, 6, 5), (2, 3), "bilinear_align")
-
-
 def test_sincos_2d_makes_no_table_of_any_size() -> None:
     with pytest.raises(
         ValueError, match=r"`grid` must be small enough for .* 16,777,216 .* grid=\(2049, 2048\)"
     ):
         sincos_2d((2049, 2048), 4)
+
+
+def _turned(kind: Rotary, x: np.ndarray, grid: tuple[int, int], prefix: int = 0) -> np.ndarray:
+    return numpy(kind.rotate(x, kind.of_tokens(grid, prefix, x.shape[-1])))
+
+
+@pytest.mark.parametrize("kind", [Rotary(), LearnedRotary()], ids=lambda kind: kind.name)
+def test_rotation_keeps_lengths_and_prefix_tokens(kind: Rotary) -> None:
+    x = normal(2, 3, 2 + 15, 8)  # (B, K, T, d)
+    turned = _turned(kind, x, (3, 5), 2)
+    assert_close(np.linalg.norm(turned, axis=-1), np.linalg.norm(x, axis=-1), 1e-5)
+    assert (turned[:, :, :2] == x[:, :, :2]).all()
+    assert abs(turned - x)[:, :, 2:].max() > 0.1
+
+
+@pytest.mark.parametrize("kind", [Rotary(), LearnedRotary()], ids=lambda kind: kind.name)
+def test_rotated_products_depend_on_the_offset_alone(kind: Rotary) -> None:
+    q, k = (np.tile(normal(1, 1, 1, 8), (1, 1, 15, 1)) for _ in range(2))
+    q, k = _turned(kind, q, (3, 5))[0, 0], _turned(kind, k, (3, 5))[0, 0]
+    scores = (q @ k.T).reshape(3, 5, 3, 5)
+    assert_close(scores[:2, :4, :2, :4], scores[1:, 1:, 1:, 1:], 1e-5)
+
+
+def test_rotary_angles_worked_by_hand() -> None:
+    """Head of 8: periods 1 and 10; the only row is at 0, columns are at -1/2 and 1/2."""
+    found = numpy(Rotary().of_tokens((1, 2), 1, 8))[0]
+    angles = np.arccos(np.clip(found[:, :8], -1, 1))
+    assert_close(angles[0], np.zeros(8), 1e-6)
+    assert_close(angles[1], [0, 0, np.pi, np.pi / 10, 0, 0, np.pi, np.pi / 10], 1e-3)
+    assert_close(found[1, 8:], -found[2, 8:], 1e-6)
+
+
+def test_learned_rotary_turns_neighboring_channels() -> None:
+    """Two patches in a row, with 16 cells in a grid: angles 0 and 8 for the first frequency."""
+    found = numpy(LearnedRotary().of_tokens((1, 2), 0, 4))[0]
+    assert_close(found[1], [1, 1, np.cos(8), np.cos(8), 0, 0, np.sin(8), np.sin(8)], 1e-5)
+    x = np.array([1, 2, 3, 4], "float32").reshape(1, 1, 1, 4)
+    turned = _turned(LearnedRotary(), np.tile(x, (1, 1, 2, 1)), (1, 2))[0, 0]
+    c, s = np.cos(8), np.sin(8)
+    assert_close(turned, [[1, 2, 3, 4], [1, 2, 3 * c - 4 * s, 4 * c + 3 * s]], 1e-5)
+
+
+def test_relative_index_worked_by_hand() -> None:
+    """1 x 2 patches: offsets -1, 0 and 1, then the three kinds of pairs with the class token."""
+    index = numpy(Relative().of_tokens((1, 2), 1, 8))
+    assert index.tolist() == [[[5, 3, 3], [4, 1, 0], [4, 2, 1]]]
+    table = np.arange(12).reshape(6, 2)
+    logits = numpy(Relative().logits({"relative_position": table}, index))
+    assert logits.shape == (1, 2, 3, 3)
+    assert logits[0, 1].tolist() == [[11, 7, 7], [9, 3, 1], [9, 5, 3]]
+
+
+def test_relative_table_is_resized_but_for_its_last_rows() -> None:
+    table = normal(5 * 9 + 3, 2).astype("float32")
+    resized = Relative().resize("relative_position", table, ((3, 5), (4, 5)), "bilinear")
+    assert resized.shape == (7 * 9 + 3, 2)
+    assert (resized[-3:] == table[-3:]).all()
+    middle = resized[:-3].reshape(7, 9, 2)[3]
+    assert_close(middle, table[:-3].reshape(5, 9, 2)[2], 1e-6)  # rows of offset 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.layers.position_embedding import resize_table
+from keras_vit.layers.position_resizing import resize_table
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.checkpoint_adaptation import adapt_channels, fit, resize_patch_kernel

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers.position_embedding import resize_table
+from keras_vit.layers.position_resizing import resize_table
 from keras_vit.models import build
 from keras_vit.weights import LoadReport, load_weights, read_checkpoint
 from keras_vit.weights.checkpoint import Checkpoint

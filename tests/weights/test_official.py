@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.layers.position_embedding import resize_table
+from keras_vit.layers.position_resizing import resize_table
 from keras_vit.models import ViTConfig, build
 from keras_vit.weights import LoadReport, load_weights
 from tests.helpers import assert_close, numpy, weights_of

@@ -15,7 +15,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers.position_embedding import resize_table, sincos_2d
+from keras_vit.layers.position_embedding import sincos_2d
+from keras_vit.layers.position_resizing import resize_table
 from keras_vit.models import build
 from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.checkpoint_adaptation import resize_patch_kernel

@@ -60,6 +60,13 @@ class MaskedAutoencoderObjective(Objective):
                 "`mask_ratio` must leave at least one patch visible. "
                 f"Received: mask_ratio={mask_ratio}, {number} patches"
             )
+        positions = self.encoder.token_positions
+        if positions is not None and not positions.kind.per_token:
+            raise ValueError(
+                "`position_embedding` must not be of pairs of tokens for a masked autoencoder, "
+                "which encodes some of the tokens. Received: position_embedding="
+                f"{positions.position_embedding!r}"
+            )
         arguments.positive_int("decoder_width", decoder_width)
         arguments.positive_int("decoder_depth", decoder_depth)
         arguments.positive_int("decoder_heads", decoder_heads)
@@ -88,12 +95,10 @@ class MaskedAutoencoderObjective(Objective):
 
     def encode_visible(self, images: Any, noise: Any, training: bool) -> Any:
         """Runs the encoder on the visible patches only."""
-        prefix = self.encoder.num_prefix
         tokens = self.encoder.patch_encoder(self.encoder.cut(images), training=training)
         visible = ops.argsort(noise, axis=-1)[:, : self.num_visible]  # (B, k)
-        kept = take_tokens(tokens[:, prefix:], visible)  # (B, k, D)
-        tokens = ops.concatenate([tokens[:, :prefix], kept], axis=1)  # (B, p + k, D)
-        return self.encoder.encode(tokens, training)
+        tokens = self.encoder.select(tokens, visible)  # (B, p + k, D)
+        return self.encoder.encode(tokens, training, visible)
 
     def predict_patches(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
         """Predicts all patches from the visible ones; also returns a mask of the hidden patches."""
