@@ -39,7 +39,6 @@ def doctor(
     keras-vit doctor model.keras --data photos/
     """
     opt.check_exists("RUN", model, "a run folder, or a .keras or .h5 file")
-    opt.check_data(data)
     if data is None and model.is_file():
         raise ValueError(f"`--data` must be given unless `RUN` is a run. Received: {model}")
     opt.check_out("--json", json, folder=False)

@@ -40,13 +40,27 @@ DATA_HELP = (
     "with labels.csv, tfds:NAME, or digits (of scikit-learn; no download)."
 )
 
+
+def check_data(data: str | None) -> str | None:
+    """Returns the value of `--data`; raises `ValueError` if it is given but is not a dataset."""
+    if data is not None:
+        arguments.image_source(data)
+    return data
+
+
+def check_task(task: str) -> str:
+    """Returns the value of `--task`; raises `ValueError` if no task has this name."""
+    arguments.one_of("--task", task, choices.task_names())
+    return task
+
+
 JsonOption = Annotated[
     Path | None, option("Also write the result to a JSON file.", "--json", metavar="FILE")
 ]
 batch_size = functools.partial(option, "Batch size.", "--batch-size", "--batch", min=1, max=2**20)
 BatchOption = Annotated[int, batch_size()]
 
-DataOption = Annotated[str | None, of_images(DATA_HELP)]
+DataOption = Annotated[str | None, of_images(DATA_HELP, callback=check_data)]
 ModelOption = Annotated[str, of_images("Model constructor; see `keras-vit models`.")]
 ConstructorOption = Annotated[
     str | None, of_images("Model constructor, such as ViTB16, of a weight file.", "--model")
@@ -65,7 +79,9 @@ BadImageOption = Annotated[
     choices.OnBadImage,
     of_images("Images that cannot be decoded: list them and stop (fail), or skip them."),
 ]
-TaskOption = Annotated[str, of_images("Task, which defines the targets of the images.")]
+TaskOption = Annotated[
+    str, of_images("Task, which defines the targets of the images.", callback=check_task)
+]
 RecipeOption = Annotated[str, of_recipe("Recipe; see `keras-vit recipes`.")]
 SetOption = Annotated[
     list[str] | None,
@@ -95,12 +111,14 @@ StrategyOption = Annotated[
     choices.Strategy | None,
     of_devices("Distribution strategy; auto uses all devices of one kind.", show_default="auto"),
 ]
+ParallelOption = Annotated[int | None, of_devices("JAX devices per copy of the model (sharding).")]
 OutOption = Annotated[Path, of_run("Run folder to write.")]
 SaveMinutesOption = Annotated[
     float | None, of_run("Minutes between saved training states within an epoch (default: 5).")
 ]
 SaveStepsOption = Annotated[int | None, of_run("Steps between saved states, for several workers.")]
 ResumeOption = Annotated[bool, of_run("Resume the run in --out.", "--resume")]
+ProfileOption = Annotated[tuple[int, int] | None, of_run("First and last step to profile.")]
 
 # Options that are fields of a recipe, and options that may be paths.
 _FIELDS = ("image_size", "epochs", "batch_size", "learning_rate", "optimizer", "precision", "seed")
@@ -138,17 +156,6 @@ def check_exists(name: str, path: Path | None, what: str) -> None:
     """Raises `ValueError` if `path` is given but does not exist."""
     if path is not None and not path.exists():
         raise ValueError(f"`{name}` must be {what}. Received: {path}, which does not exist")
-
-
-def check_data(data: str | None) -> None:
-    """Raises `ValueError` if `data` is given but is not a dataset."""
-    if data is not None:
-        arguments.image_source(data)
-
-
-def check_task(task: str) -> None:
-    """Raises `ValueError` if no task for `keras-vit train` has this name."""
-    arguments.one_of("--task", task, choices.task_names())
 
 
 def check_weights(name: str, source: str | None) -> None:
