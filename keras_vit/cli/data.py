@@ -32,17 +32,14 @@ def check(
 
     keras-vit data check photos/
     """
-    opt.check_out("--json", json, folder=False)
     start_keras()
     from keras_vit import data as sources
-    from keras_vit import files, tasks
+    from keras_vit import tasks
 
     examples = tasks.get(task).load(data)
     found = sources.check(examples)
     say(found.text())
-    if json:
-        files.write_json(json, found.to_json())
-        print(f"\nWritten: {json}")
+    opt.write_json(json, found.to_json())
     if found.blocking:
         raise typer.Exit(1)
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import arguments, choices, output_folder
+from keras_vit import arguments, choices, files, output_folder
 from keras_vit.constants import MAX_YAML
 
 
@@ -54,8 +54,18 @@ def check_task(task: str) -> str:
     return task
 
 
+def check_json(path: Path | None) -> Path | None:
+    """Returns the value of `--json`; raises `ValueError` if it is not a new JSON file."""
+    check_new_file("--json", path, (".json",))
+    return path
+
+
 JsonOption = Annotated[
-    Path | None, option("Also write the result to a JSON file.", "--json", metavar="FILE")
+    Path | None,
+    option("Also write the result to a JSON file.", "--json", metavar="FILE", callback=check_json),
+]
+MemoryOption = Annotated[
+    str, option("Total or free device memory, such as 16GiB (or 16G) or 24GB.", metavar="SIZE")
 ]
 batch_size = functools.partial(option, "Batch size.", "--batch-size", "--batch", min=1, max=2**20)
 BatchOption = Annotated[int, batch_size()]
@@ -139,16 +149,16 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
 
 def check_files(name: str, paths: list[Path], *, folders: bool = False) -> None:
     """Raises `ValueError` if any path is not an existing file or, with `folders`, a folder."""
-    files = [path for path in paths if not path.is_dir()]
-    if len(files) < len(paths) and not folders:
+    listed = [path for path in paths if not path.is_dir()]
+    if len(listed) < len(paths) and not folders:
         raise ValueError(
             f"Every `{name}` must be a file; for all images in a folder, pass FOLDER/*. Received: "
-            f"{', '.join(str(path) for path in paths if path not in files)}"
+            f"{', '.join(str(path) for path in paths if path not in listed)}"
         )
-    if missing := [str(path) for path in files if not path.exists()]:
+    if missing := [str(path) for path in listed if not path.exists()]:
         wanted = f"an existing file{' or folder' * folders}"
         raise ValueError(f"Every `{name}` must be {wanted}. Received: {', '.join(missing)}")
-    for path in files:
+    for path in listed:
         arguments.regular_file(name, path)
 
 
@@ -182,9 +192,6 @@ def check_out(
     if path.exists() and not folder and not path.is_file():
         kind = "folder" if path.is_dir() else "device or pipe"
         raise ValueError(f"`{name}` must be a file. Received: {path}, which is a {kind}")
-    if name == "--json" and (path.suffix != ".json" or path.exists()):
-        wanted = "not exist yet" if path.suffix == ".json" else "end in .json"
-        raise ValueError(f"`--json` must {wanted}. Received: {path}")
     if not there.is_dir():
         wanted = "be a folder or be inside a folder" if folder else "be inside a folder"
         raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {there} is a file")
@@ -192,6 +199,21 @@ def check_out(
         raise ValueError(f"`{name}` must be writable. Received: {path}, but {there} is not")
     if folder:
         output_folder.require_writable(path, names)
+
+
+def check_new_file(name: str, path: Path | None, suffixes: Sequence[str]) -> None:
+    """Raises `ValueError` unless an output file is new, writable and ends in one of `suffixes`."""
+    check_out(name, path, folder=False)
+    if path is not None and (path.suffix not in suffixes or path.exists()):
+        wanted = "not exist yet" if path.suffix in suffixes else f"end in {', '.join(suffixes)}"
+        raise ValueError(f"`{name}` must {wanted}. Received: {path}")
+
+
+def write_json(path: Path | None, content: Any) -> None:
+    """Writes the file of `--json`, if it is given."""
+    if path is not None:
+        files.write_json(path, content)
+        print(f"\nWritten: {path}")
 
 
 def absolute(name: str | None) -> str | None:
