@@ -44,9 +44,7 @@ class Command(typer.core.TyperCommand):
         try:
             return super().parse_args(ctx, given)
         except Exception as error:
-            if "unexpected extra argument" in str(error) and any(
-                param.name == "data" for param in self.params
-            ):
+            if "unexpected extra argument" in str(error) and "--data" in names:
                 ctx.fail(f"{error}. Images are given by `--data`.")
             raise
 
