@@ -150,12 +150,15 @@ class Constructor:
         if weights is None or isinstance(weights, Checkpoint):
             checkpoint = weights
         else:
-            if include_top and not reset_head:
-                self._check_classes(weights, classes)
+            keeps_head, text = include_top and not reset_head, os.fspath(weights)
+            named = registry.is_known(self.__name__, text) and not os.path.exists(text)
+            if keeps_head and named:  # before any download
+                row = registry.find_weights(self.__name__, text)
+                _require_classes(row.classes, text, classes)
             checkpoint = weight_files.read_checkpoint(weights, self.__name__)
             # Another number is not the default: the classifier is new, with a warning.
-            if include_top and not reset_head and classes == self.config.classes:
-                _require_classes(checkpoint.inferred.get("classes"), weights, classes)
+            if keeps_head and classes == self.config.classes:
+                _require_classes(checkpoint.inferred.get("classes"), text, classes)
         inferred = checkpoint.inferred if checkpoint else {}
         chosen = {
             "class_token": class_token,
@@ -228,18 +231,11 @@ class Constructor:
                 warnings.warn(note, UserWarning, stacklevel=2)
         return model
 
-    def _check_classes(self, weights: str | os.PathLike[str], classes: int) -> None:
-        """Raises `ValueError`, before any download, if `classes` does not fit the named weights."""
-        name = os.fspath(weights)
-        if os.path.exists(name) or not registry.is_known(self.__name__, name):
-            return
-        _require_classes(registry.find_weights(self.__name__, name).classes, weights, classes)
 
-
-def _require_classes(expected: int | None, weights: str | os.PathLike[str], classes: int) -> None:
+def _require_classes(expected: int | None, weights: str, classes: int) -> None:
     if expected and classes != expected:
         raise ValueError(
-            f"`classes` must be {expected} with the classifier of weights={os.fspath(weights)!r}. "
+            f"`classes` must be {expected} with the classifier of weights={weights!r}. "
             "For another number of classes, pass `reset_head=True`, which initializes the "
             f"classifier with zeros, or `include_top=False`. Received: classes={classes}"
         )

@@ -25,7 +25,7 @@ def compare(
             metavar="NAME,NAME",
         ),
     ],
-    data: Annotated[str, opt.of_images(opt.DATA_HELP)],
+    data: Annotated[str, opt.of_images(opt.DATA_HELP, callback=opt.check_data)],
     weights: Annotated[
         list[str] | None,
         opt.of_images(
@@ -56,8 +56,6 @@ def compare(
 
     keras-vit compare --models ViTTi16,ResNet50 --data photos --weights ViTTi16=imagenet
     """
-    opt.check_data(data)
-    opt.check_task(task)
     start = _weights(weights)
     names = [name.strip() for name in models.split(",") if name.strip()]
     for name in names:

@@ -17,7 +17,7 @@ from keras_vit.startup import start_keras
 
 app = typer.Typer(help="Check, preview and convert images.", no_args_is_help=True)
 _MOST_PIXELS = 2**27  # of all images of a preview, whose pixels need 12 bytes each
-DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP)]
+DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP, callback=opt.check_data)]
 
 
 @app.command(cls=Command)
@@ -32,19 +32,14 @@ def check(
 
     keras-vit data check photos/
     """
-    opt.check_data(data)
-    opt.check_task(task)
-    opt.check_out("--json", json, folder=False)
     start_keras()
     from keras_vit import data as sources
-    from keras_vit import files, tasks
+    from keras_vit import tasks
 
     examples = tasks.get(task).load(data)
     found = sources.check(examples)
     say(found.text())
-    if json:
-        files.write_json(json, found.to_json())
-        print(f"\nWritten: {json}")
+    opt.write_json(json, found.to_json())
     if found.blocking:
         raise typer.Exit(1)
 
@@ -65,8 +60,6 @@ def preview(
 
     keras-vit data preview photos/ --recipe deit --out preview.png
     """
-    opt.check_data(data)
-    opt.check_task(task)
     opt.check_out("--out", out, folder=False)
     settings, size = opt.read_settings(set_), opt.parse_size(image_size)
     start_keras()

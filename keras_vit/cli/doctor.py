@@ -39,16 +39,13 @@ def doctor(
     keras-vit doctor model.keras --data photos/
     """
     opt.check_exists("RUN", model, "a run folder, or a .keras or .h5 file")
-    opt.check_data(data)
     if data is None and model.is_file():
         raise ValueError(f"`--data` must be given unless `RUN` is a run. Received: {model}")
-    opt.check_out("--json", json, folder=False)
     start_keras()
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from keras_vit import files
     from keras_vit.doctor import examine
 
     findings = examine(
@@ -69,8 +66,6 @@ def doctor(
     Console(highlight=False).print(table)
     counts = [sum(f.severity == s for f in findings) for s in ("serious", "warning")]
     print(f"\nSerious: {counts[0]}, warnings: {counts[1]}.")
-    if json:
-        files.write_json(json, [finding.to_json() for finding in findings])
-        print(f"Written: {json}")
+    opt.write_json(json, [finding.to_json() for finding in findings])
     if counts[0]:
         raise typer.Exit(1)

@@ -66,7 +66,6 @@ def evaluate(
     """
     size = opt.parse_size(image_size)
     check_model(model, constructor)
-    opt.check_data(data)
     if data is None and constructor is None and model.suffix == ".keras" and model.is_file():
         raise ValueError(f"`--data` must be given unless `RUN` is a run. Received: {model}")
     out = out or (model if data is None and model.is_dir() else Path("evaluation"))
@@ -169,7 +168,6 @@ def probe(
     """
     size = opt.parse_size(image_size)
     check_model(model, constructor)
-    opt.check_data(data)
     if data is None and not (model / "config.yaml").is_file():
         raise ValueError(f"`--data` must be given unless `RUN` is a run. Received: {model}")
     opt.check_out("--cache", cache, folder=False)

@@ -41,7 +41,8 @@ def export(
     data: Annotated[
         str | None,
         of_proof(
-            f"Labeled images to verify on; by default the run's validation images. {DATA_HELP}"
+            f"Labeled images to verify on; by default the run's validation images. {DATA_HELP}",
+            callback=check_data,
         ),
     ] = None,
     full: Annotated[bool, of_proof("Verify on all images instead of a sample.", "--full")] = False,
@@ -95,7 +96,6 @@ def export(
             f"`--tflite all` and `--tflite none` must stand alone. Received: {', '.join(chosen)}"
         )
     check_model(model)
-    check_data(data)
     for folder in (name, f"{name}-files"):
         check_out("--to", to / folder)
     start_keras()

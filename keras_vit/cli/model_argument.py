@@ -38,25 +38,24 @@ def load_given_model(
     classifier: bool = True,
 ) -> Any:
     """Loads a Keras model from a run folder, a `.keras` file or a weight file."""
-    from keras_vit import training, weights, zoo
+    from keras_vit import weights, zoo
     from keras_vit.models.memory import require_memory
     from keras_vit.weights import whole_models
 
-    if path.is_dir() and constructor is None:
-        path = training.Run(path).last
     check_model(path, constructor)
-    if constructor is None and path.suffix == ".keras":
+    if constructor is None:
+        path = path / "last.keras" if path.is_dir() else path
+        if path.suffix != ".keras":
+            raise ValueError(
+                "A weight file must be passed with the constructor of its model, as in `--model "
+                f"ViTB16` (for `keras-vit evaluate`, `explain` and `probe`). Received: {path}"
+            )
         if image_size is not None:
             raise ValueError(
                 "`--image-size` must be used with `--model`, the constructor that builds the "
                 f"model at this size. Received: --image-size with {path}"
             )
         return whole_models.load_model(path)
-    if constructor is None:
-        raise ValueError(
-            "A weight file must be passed with the constructor of its model, as in `--model "
-            f"ViTB16` (for `keras-vit evaluate`, `explain` and `probe`). Received: {path}"
-        )
     build = zoo.constructor(constructor)
     if image_size:
         require_memory(build.config.replace(image_size=image_size))

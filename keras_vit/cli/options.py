@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import arguments, choices, output_folder
+from keras_vit import arguments, choices, files, output_folder
 from keras_vit.constants import MAX_YAML
 
 
@@ -40,13 +40,37 @@ DATA_HELP = (
     "with labels.csv, tfds:NAME, or digits (of scikit-learn; no download)."
 )
 
+
+def check_data(data: str | None) -> str | None:
+    """Returns the value of `--data`; raises `ValueError` if it is given but is not a dataset."""
+    if data is not None:
+        arguments.image_source(data)
+    return data
+
+
+def check_task(task: str) -> str:
+    """Returns the value of `--task`; raises `ValueError` if no task has this name."""
+    arguments.one_of("--task", task, choices.task_names())
+    return task
+
+
+def check_json(path: Path | None) -> Path | None:
+    """Returns the value of `--json`; raises `ValueError` if it is not a new JSON file."""
+    check_new_file("--json", path, (".json",))
+    return path
+
+
 JsonOption = Annotated[
-    Path | None, option("Also write the result to a JSON file.", "--json", metavar="FILE")
+    Path | None,
+    option("Also write the result to a JSON file.", "--json", metavar="FILE", callback=check_json),
+]
+MemoryOption = Annotated[
+    str, option("Total or free device memory, such as 16GiB (or 16G) or 24GB.", metavar="SIZE")
 ]
 batch_size = functools.partial(option, "Batch size.", "--batch-size", "--batch", min=1, max=2**20)
 BatchOption = Annotated[int, batch_size()]
 
-DataOption = Annotated[str | None, of_images(DATA_HELP)]
+DataOption = Annotated[str | None, of_images(DATA_HELP, callback=check_data)]
 ModelOption = Annotated[str, of_images("Model constructor; see `keras-vit models`.")]
 ConstructorOption = Annotated[
     str | None, of_images("Model constructor, such as ViTB16, of a weight file.", "--model")
@@ -65,7 +89,9 @@ BadImageOption = Annotated[
     choices.OnBadImage,
     of_images("Images that cannot be decoded: list them and stop (fail), or skip them."),
 ]
-TaskOption = Annotated[str, of_images("Task, which defines the targets of the images.")]
+TaskOption = Annotated[
+    str, of_images("Task, which defines the targets of the images.", callback=check_task)
+]
 RecipeOption = Annotated[str, of_recipe("Recipe; see `keras-vit recipes`.")]
 SetOption = Annotated[
     list[str] | None,
@@ -95,12 +121,14 @@ StrategyOption = Annotated[
     choices.Strategy | None,
     of_devices("Distribution strategy; auto uses all devices of one kind.", show_default="auto"),
 ]
+ParallelOption = Annotated[int | None, of_devices("JAX devices per copy of the model (sharding).")]
 OutOption = Annotated[Path, of_run("Run folder to write.")]
 SaveMinutesOption = Annotated[
     float | None, of_run("Minutes between saved training states within an epoch (default: 5).")
 ]
 SaveStepsOption = Annotated[int | None, of_run("Steps between saved states, for several workers.")]
 ResumeOption = Annotated[bool, of_run("Resume the run in --out.", "--resume")]
+ProfileOption = Annotated[tuple[int, int] | None, of_run("First and last step to profile.")]
 
 # Options that are fields of a recipe, and options that may be paths.
 _FIELDS = ("image_size", "epochs", "batch_size", "learning_rate", "optimizer", "precision", "seed")
@@ -121,16 +149,16 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
 
 def check_files(name: str, paths: list[Path], *, folders: bool = False) -> None:
     """Raises `ValueError` if any path is not an existing file or, with `folders`, a folder."""
-    files = [path for path in paths if not path.is_dir()]
-    if len(files) < len(paths) and not folders:
+    listed = [path for path in paths if not path.is_dir()]
+    if len(listed) < len(paths) and not folders:
         raise ValueError(
             f"Every `{name}` must be a file; for all images in a folder, pass FOLDER/*. Received: "
-            f"{', '.join(str(path) for path in paths if path not in files)}"
+            f"{', '.join(str(path) for path in paths if path not in listed)}"
         )
-    if missing := [str(path) for path in files if not path.exists()]:
+    if missing := [str(path) for path in listed if not path.exists()]:
         wanted = f"an existing file{' or folder' * folders}"
         raise ValueError(f"Every `{name}` must be {wanted}. Received: {', '.join(missing)}")
-    for path in files:
+    for path in listed:
         arguments.regular_file(name, path)
 
 
@@ -138,17 +166,6 @@ def check_exists(name: str, path: Path | None, what: str) -> None:
     """Raises `ValueError` if `path` is given but does not exist."""
     if path is not None and not path.exists():
         raise ValueError(f"`{name}` must be {what}. Received: {path}, which does not exist")
-
-
-def check_data(data: str | None) -> None:
-    """Raises `ValueError` if `data` is given but is not a dataset."""
-    if data is not None:
-        arguments.image_source(data)
-
-
-def check_task(task: str) -> None:
-    """Raises `ValueError` if no task for `keras-vit train` has this name."""
-    arguments.one_of("--task", task, choices.task_names())
 
 
 def check_weights(name: str, source: str | None) -> None:
@@ -175,9 +192,6 @@ def check_out(
     if path.exists() and not folder and not path.is_file():
         kind = "folder" if path.is_dir() else "device or pipe"
         raise ValueError(f"`{name}` must be a file. Received: {path}, which is a {kind}")
-    if name == "--json" and (path.suffix != ".json" or path.exists()):
-        wanted = "not exist yet" if path.suffix == ".json" else "end in .json"
-        raise ValueError(f"`--json` must {wanted}. Received: {path}")
     if not there.is_dir():
         wanted = "be a folder or be inside a folder" if folder else "be inside a folder"
         raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {there} is a file")
@@ -185,6 +199,21 @@ def check_out(
         raise ValueError(f"`{name}` must be writable. Received: {path}, but {there} is not")
     if folder:
         output_folder.require_writable(path, names)
+
+
+def check_new_file(name: str, path: Path | None, suffixes: Sequence[str]) -> None:
+    """Raises `ValueError` unless an output file is new, writable and ends in one of `suffixes`."""
+    check_out(name, path, folder=False)
+    if path is not None and (path.suffix not in suffixes or path.exists()):
+        wanted = "not exist yet" if path.suffix in suffixes else f"end in {', '.join(suffixes)}"
+        raise ValueError(f"`{name}` must {wanted}. Received: {path}")
+
+
+def write_json(path: Path | None, content: Any) -> None:
+    """Writes the file of `--json`, if it is given."""
+    if path is not None:
+        files.write_json(path, content)
+        print(f"\nWritten: {path}")
 
 
 def absolute(name: str | None) -> str | None:

@@ -34,13 +34,7 @@ _UNITS |= {"M": 2**20, "G": 2**30}  # as in Slurm and the JVM
 def plan(
     context: typer.Context,
     model: opt.ModelOption,
-    memory: Annotated[
-        str,
-        opt.option(
-            "Total or free device memory, such as 16GiB (or 16G) or 24GB.",
-            metavar="SIZE",
-        ),
-    ],
+    memory: opt.MemoryOption,
     batch_size: opt.BatchSizeOption = None,
     image_size: opt.SizeOption = None,
     classes: Annotated[int, opt.option("Number of classes.", min=1, max=10**9)] = 1000,
@@ -48,13 +42,7 @@ def plan(
     set_: opt.SetOption = None,
     precision: opt.PrecisionOption = None,
     optimizer: opt.OptimizerOption = None,
-    remat: Annotated[
-        bool | None,
-        opt.option(
-            "Gradient checkpointing of the blocks.",
-            "--remat/--no-remat",
-        ),
-    ] = None,
+    remat: Annotated[bool | None, opt.option("Gradient checkpointing of the blocks.")] = None,
     frozen: Annotated[bool, opt.option("Train only the classifier.", "--frozen")] = False,
     inference: Annotated[bool, opt.option("Inference only.", "--inference")] = False,
     kind: Annotated[
@@ -75,9 +63,8 @@ def plan(
     """
     numbers = opt.recipe_settings(context, remat=remat, trainable=("head/*",) if frozen else None)
     device = parse_bytes(memory)
-    opt.check_out("--json", json, folder=False)
     start_keras()
-    from keras_vit import files, training
+    from keras_vit import training
     from keras_vit.training.device_plan import plan as make_plan
 
     found = make_plan(
@@ -89,9 +76,7 @@ def plan(
         compiled=kind == "cpu",
     )
     print(_text(model, found))
-    if json:
-        files.write_json(json, found.to_json())
-        print(f"Written: {json}")
+    opt.write_json(json, found.to_json())
 
 
 def parse_bytes(text: str) -> int:

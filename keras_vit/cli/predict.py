@@ -13,7 +13,7 @@ import typer
 
 from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
-from keras_vit.cli.model_argument import check_model, check_run, load_given_model
+from keras_vit.cli.model_argument import check_run, load_given_model
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
@@ -110,8 +110,6 @@ def predict(
                 f"{swapped[0]} {model}`. Received: {' '.join(map(str, sources))}"
             )
         check_run(model)
-    if model is not None and constructor:
-        check_model(model, constructor)
     if size and not constructor:
         raise ValueError(f"`--image-size` needs `--model`. Received: --image-size {image_size}")
     for option in ["--all"] * every_class + ["--embed"] * embed:
@@ -120,9 +118,7 @@ def predict(
     headers = dict(map(_header, header or ()))
     opt.check_exists("--certificate", certificate, "a PEM file")
     opt.check_files("SOURCE", [p for p in given if p != _STANDARD_INPUT], folders=True)
-    if to is not None:
-        prediction_table.check(to)
-        opt.check_out("--to", to, folder=False)
+    opt.check_new_file("--to", to, prediction_table.SUFFIXES)
     start_keras()
     from keras_vit import export
     from keras_vit.tasks.classification.prediction import BEST, Scores

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from keras_vit import files, output_folder
+from keras_vit.cli.options import check_new_file
 from keras_vit.escapes import csv_cell
 
 if TYPE_CHECKING:
@@ -35,14 +36,6 @@ class Embeddings:
         return {"file": file, "embedding": embedding, "message": message or None}
 
 
-def check(path: Path) -> None:
-    """Raises `ValueError` if no table can be written to `path`."""
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"`to` must end in {', '.join(SUFFIXES)}. Received: {path}")
-    if path.exists():
-        raise ValueError(f"`to` must not exist yet. Received: {path}")
-
-
 def write_table(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     """Writes a table; the file appears at `path` only when complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +45,7 @@ def write_table(path: Path, names: list[str], rows: Iterable[Row]) -> None:
             write_rows = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix]
             with files.naming_full_disk(path):
                 write_rows(partial, names, rows)
-            check(path)  # another program may have written it meanwhile
+            check_new_file("--to", path, SUFFIXES)  # another program may have written it meanwhile
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)

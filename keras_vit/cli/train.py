@@ -55,10 +55,7 @@ def train(
     precision: opt.PrecisionOption = None,
     seed: opt.SeedOption = None,
     strategy: opt.StrategyOption = None,
-    model_parallel: Annotated[
-        int | None,
-        opt.of_devices("JAX devices per copy of the model (sharding)."),
-    ] = None,
+    model_parallel: opt.ParallelOption = None,
     out: opt.OutOption = Path("runs/run"),
     config: Annotated[
         Path | None,
@@ -68,10 +65,7 @@ def train(
     save_minutes: opt.SaveMinutesOption = None,
     save_steps: opt.SaveStepsOption = None,
     tensorboard: Annotated[bool, opt.of_run("Write TensorBoard logs.")] = True,
-    profile: Annotated[
-        tuple[int, int] | None,
-        opt.of_run("First and last step to profile."),
-    ] = None,
+    profile: opt.ProfileOption = None,
 ) -> None:
     """Fine-tune a model on labeled images, or train it from scratch.
 
@@ -82,24 +76,19 @@ def train(
 
     keras-vit train --resume --out runs/photos
     """
-    opt.check_task(task)
-    wanted = f"the training images. {opt.DATA_HELP}"
-    numbers = _start(context, wanted)
+    numbers = _start(context, f"the training images. {opt.DATA_HELP}")
     from keras_vit import tasks, training
     from keras_vit.runs import named_recipes
     from keras_vit.tasks.build import default_weights
 
     changes, published = opt.config_settings(context, training.RunConfig), None
+    if not (config or weights or resume) and recipe in (None, *named_recipes.FROM_WEIGHTS):
+        published = changes["weights"] = default_weights(model)
+    usual = tasks.get(task).recipe if changes.get("weights") else "from_scratch"
+    base = training.RunConfig(data="", model=model, recipe=training.recipe(usual))
     if config is not None:
         base = training.read_config(config)
-        chosen = training.recipe(recipe) if recipe else base.recipe
-    else:
-        if not (weights or resume) and (not recipe or recipe in named_recipes.FROM_WEIGHTS):
-            published = changes["weights"] = default_weights(model)
-        base = training.RunConfig(data="", model=model)
-        start = changes.get("weights")
-        usual = tasks.get(task).recipe if start else "from_scratch"
-        chosen = training.recipe(recipe or usual)
+    chosen = training.recipe(recipe) if recipe else base.recipe
     if optimizer == "sgd" and chosen.optimizer != "sgd":
         chosen = chosen.replace(**named_recipes.SGD)
     if published:
@@ -116,16 +105,13 @@ def train(
                 smaller_batches=config is None and "batch_size" not in numbers,
             )
     except ConnectionError as error:
-        if not published:
-            raise
-        raise RuntimeError(
-            f"{error}\nOr pass --weights none to train from random weights."
-        ) from error
+        hint = "\nOr pass --weights none to train from random weights." if published else ""
+        raise RuntimeError(f"{error}{hint}") from error
 
 
 def pretrain(
     context: typer.Context,
-    data: Annotated[str | None, opt.of_images(_IMAGES_HELP)] = None,
+    data: Annotated[str | None, opt.of_images(_IMAGES_HELP, callback=opt.check_data)] = None,
     model: opt.ModelOption = "ViTTi16",
     weights: opt.WeightsOption = None,
     image_size: opt.SizeOption = None,
@@ -186,7 +172,6 @@ def _start(context: typer.Context, wanted: str) -> dict[str, Any]:
         opt.check_resume(context, out, *(n for n in ("tensorboard", "profile") if n in given))
     elif given["data"] is None and config is None:
         raise ValueError(f"`--data` must name {wanted} Received: none")
-    opt.check_data(given["data"])
     opt.check_weights("--weights", given["weights"])
     opt.check_exists("--config", config, "a config.yaml")
     opt.check_exists("--teacher", given.get("teacher"), "a run folder or a .keras file")

@@ -9,14 +9,8 @@ import typer.core
 
 from keras_vit.escapes import say
 
-# Options by command: names of earlier versions, which still work, and the names of today.
-EARLIER_NAMES = {
-    "plan": {"--device": "--memory", "--report": "--json"},
-    "doctor": {"--report": "--json"},
-    "check": {"--report": "--json"},
-    "train": {"--no-resume": ""},
-    "pretrain": {"--no-resume": ""},
-}
+# Option names of earlier versions, which still work in the commands that have the name of today.
+EARLIER_NAMES = {"--device": "--memory", "--report": "--json", "--no-resume": "--resume"}
 
 
 def _without_flag_types(params: list[Any]) -> list[Any]:
@@ -35,22 +29,22 @@ class Command(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments, after a note on each option name of an earlier version."""
-        earlier = EARLIER_NAMES.get(self.name or "", {})
+        names = {name for param in self.params for name in param.opts}
         given = []
         for argument in args:
-            name, *value = argument.split("=", 1)
-            if name in earlier:
-                new = earlier[name]
-                instead = f"is now `{new}`" if new else "is the default"
-                say(f"Note: `{name}` {instead}.", sys.stderr)
-                argument = "=".join([new, *value])
-            given += [argument] * bool(argument)
+            name, equals, value = argument.partition("=")
+            new = EARLIER_NAMES.get(name)
+            if new not in names or name in names:
+                given.append(argument)
+            elif new == "--resume":
+                say("Note: `--no-resume` is the default.", sys.stderr)
+            else:
+                say(f"Note: `{name}` is now `{new}`.", sys.stderr)
+                given.append(f"{new}{equals}{value}")
         try:
             return super().parse_args(ctx, given)
         except Exception as error:
-            if "unexpected extra argument" in str(error) and any(
-                param.name == "data" for param in self.params
-            ):
+            if "unexpected extra argument" in str(error) and "--data" in names:
                 ctx.fail(f"{error}. Images are given by `--data`.")
             raise
 

@@ -27,20 +27,17 @@ def models() -> None:
     keras-vit models
     """
     start_keras()
-    from rich.console import Console
-    from rich.table import Table
-
     from keras_vit.models import count_parameters
     from keras_vit.zoo import CONSTRUCTORS
 
-    table = Table("model", "patch", "hidden size", "blocks", "heads", "MLP", "parameters")
+    rows = [["model", "patch", "hidden size", "blocks", "heads", "MLP", "parameters"]]
     for name, constructor in CONSTRUCTORS.items():
         config = constructor.config
         numbers = (config.hidden_size, config.num_layers, config.num_heads, config.mlp_dim)
         parameters = f"{count_parameters(config):,}"
-        table.add_row(name, str(config.patch[0]), *map(str, numbers), parameters)
-    Console().print(table)
-    print("Parameters are counted for 1000 classes and 224 x 224 pixels (ViTMicro4: 32 x 32).")
+        rows.append([name, str(config.patch[0]), *map(str, numbers), parameters])
+    print("\n".join(text_table(rows, "<>>>>>>")))
+    print("\nParameters are counted for 1000 classes and 224 x 224 pixels (ViTMicro4: 32 x 32).")
 
 
 def convert(
@@ -76,9 +73,8 @@ def convert(
     keras-vit convert augreg_in21k_ft_in1k vit_b16 --model ViTB16
     """
     check_weights("SOURCE", source)
-    known: dict[str, Any] = {}
-    if size := parse_size(image_size):
-        known["image_size"] = size
+    size = parse_size(image_size)
+    known: dict[str, Any] = {"image_size": size} if size else {}
     if target.exists() and not overwrite:
         raise ValueError(f"`TARGET` must not exist without --overwrite. Received: {target}")
     check_out("TARGET", target, folder=False)
@@ -95,11 +91,9 @@ def convert(
     try:
         weights.convert(source, target, format, model=model, overwrite=overwrite, **known)
     except ValueError as error:
-        if not re.search(r"does not contain .*(num_heads|patch_size|image_size)", str(error)):
-            raise
-        raise ValueError(
-            f"{error}. Options: --heads N, --model NAME, --image-size HEIGHTxWIDTH"
-        ) from error
+        missing = re.search(r"does not contain .*(num_heads|patch_size|image_size)", str(error))
+        hint = ". Options: --heads N, --model NAME, --image-size HEIGHTxWIDTH" if missing else ""
+        raise ValueError(f"{error}{hint}") from error
     print(f"Written: {target}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 from typing import Any
 
 import keras
@@ -48,8 +47,7 @@ class BaseLayer(keras.layers.Layer):
         base = super().get_config()
         if parts := self.quantized_parts():
             base["quantized"] = parts
-        kinds = itertools.takewhile(lambda kind: kind is not BaseLayer, type(self).mro())
-        made = [vars(kind)["__init__"] for kind in kinds if "__init__" in vars(kind)]
-        names = [name for init in made for name in inspect.signature(init).parameters]
+        kinds: list[Any] = [kind for kind in type(self).mro() if issubclass(kind, BaseLayer)]
+        names = [n for kind in kinds for n in inspect.signature(kind.__init__).parameters]
         # Constructor arguments are stored in attributes of the same names.
         return base | {n: getattr(self, n) for n in names if hasattr(self, n)} | base

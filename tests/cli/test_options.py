@@ -14,6 +14,7 @@ from keras_vit.cli.options import (
     check_data,
     check_exists,
     check_files,
+    check_json,
     check_out,
     check_resume,
     check_weights,
@@ -228,10 +229,10 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 def test_report_is_json(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"`--json` must end in \.json"):
-        check_out("--json", tmp_path / "labels.csv", folder=False)
+        check_json(tmp_path / "labels.csv")
     (tmp_path / "annotations.json").touch()
     with pytest.raises(ValueError, match="`--json` must not exist yet"):
-        check_out("--json", tmp_path / "annotations.json", folder=False)
+        check_json(tmp_path / "annotations.json")
 
 
 @pytest.mark.parametrize("value", ["!!bool foo", "!!timestamp abc", "!!int ''"])

@@ -132,7 +132,7 @@ def test_predict_writes_features_of_weights_without_a_classifier(
     [
         (("--embed",), "`--embed` needs `--to`"),
         (("--to", "pyproject.toml/answers.csv"), "`--to` must be inside a folder"),
-        (("--to", "answers.txt"), "`to` must end in .csv, .jsonl, .parquet"),
+        (("--to", "answers.txt"), "`--to` must end in .csv, .jsonl, .parquet"),
         (("--all",), "`--all` needs `--to`"),
         (("--image-size", "512"), "`--image-size` needs `--model`"),
     ],
@@ -148,7 +148,7 @@ def test_predict_overwrites_nothing(run: Path, folder: Path, call: Call, tmp_pat
     to = tmp_path / "answers.csv"
     to.write_text("mine")
     code, _, said = call("predict", run, folder, "--to", to)
-    check_failure(code, said, "`to` must not exist yet.")
+    check_failure(code, said, "`--to` must not exist yet.")
     assert to.read_text() == "mine"
 
 

@@ -89,7 +89,7 @@ def test_a_table_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
         yield {"file": "a.jpg"}
         path.write_text("of another program")
 
-    with pytest.raises(ValueError, match=r"`to` must not exist yet\. Received: .*table\.csv"):
+    with pytest.raises(ValueError, match=r"`--to` must not exist yet\. Received: .*table\.csv"):
         prediction_table.write_table(path, ["file"], rows())
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [
         ("table.csv", "of another program")

@@ -41,9 +41,7 @@ def test_mlp_drops_after_both_layers() -> None:
 
 
 def test_mlp_checks_its_arguments() -> None:
-    with pytest.raises(
-        ValueError, match=r"`gelu` must be one of 'tanh', 'exact', 'quick'\. Received"
-    ):
+    with pytest.raises(ValueError, match="`gelu` must be one of 'tanh', 'exact', 'quick'"):
         MLP(11, gelu="erf")
     with pytest.raises(ValueError, match="`mlp_dim` must be a positive integer"):
         MLP(0)

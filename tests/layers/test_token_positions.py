@@ -36,7 +36,7 @@ def test_positions_of_a_layer_are_the_same_after_reload() -> None:
 
 
 def test_kinds_without_attention_are_refused() -> None:
-    with pytest.raises(ValueError, match="`position_embedding` must be one of .*'rotary'"):
+    with pytest.raises(ValueError, match=r"`position_embedding` must be one of .*'rotary'"):
         TokenPositions("learned", 8)
 
 
