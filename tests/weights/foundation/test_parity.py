@@ -13,7 +13,7 @@ from keras_vit.weights import load_weights, read_checkpoint, save_weights
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.safetensors import read_safetensors, write_safetensors
 from keras_vit.weights.infer_config import config_of
-from tests.helpers import numpy
+from tests.helpers import JIT, numpy
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.npz"))
 TOLERANCE = 2e-5  # largest difference seen: 8e-7
@@ -67,7 +67,7 @@ def test_a_step_trains_every_variable_and_a_copy_is_exact(case: Path, tmp_path: 
     content, checkpoint = read(case, tmp_path)
     model = built(checkpoint, content["images0"].shape[1:3])
     before = [numpy(variable) for variable in model.trainable_variables]
-    model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=False)
+    model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=JIT)
     model.fit(content["images0"], np.ones_like(content["outputs0"]), verbose=0)
     pairs = zip(model.trainable_variables, before, strict=True)
     still = [variable.path for variable, old in pairs if (numpy(variable) == old).all()]
