@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-all-tensorflow test-all-jax package lint docs pictures bench notebooks clean
+.PHONY: help install demo test test-all test-all-tensorflow test-all-jax test-torch package lint docs pictures bench notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,11 @@ test-all-tensorflow: install
 
 test-all-jax: install
 	KERAS_BACKEND=jax $(PYTEST) -q $(SPREAD) -m "" tests/layers tests/models tests/weights tests/runs tests/tasks tests/training tests/doctor tests/visualization tests/test_zoo.py
+
+# Only with PyTorch, which `install` does not bring: pip install -e ".[torch]".
+test-torch: install ## run on PyTorch what computes: layers, whole models, weights, training steps
+	KERAS_BACKEND=torch $(PYTEST) -q $(SPREAD) tests/layers tests/models/test_vit.py tests/models/test_position_kinds.py \
+	    tests/weights/test_parity.py tests/weights/foundation
 
 package: install ## build sdist and wheel and try the wheel outside the checkout
 	$(PYTEST) -q -m "" tests/test_packaging.py

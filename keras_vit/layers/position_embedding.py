@@ -174,12 +174,13 @@ class Rotary(Positions):
         if change is not None:
             parts = zip(centers, change.shift, change.scale, strict=True)
             centers = [(center + shift) * scale for center, shift, scale in parts]
-        periods = np.float32(100.0) ** (np.arange(number, dtype="float32") / number)
-        return _on_grid([2 * math.pi * center[:, None] / periods for center in centers], grid)
+        frequencies = _constant(np.float32(100.0) ** (-np.arange(number, dtype="float32") / number))
+        angles = [2 * math.pi * center[:, None] * frequencies for center in centers]
+        return _on_grid(angles, grid)
 
     def rotate(self, x: Any, positions: Any) -> Any:
         cos, sin = ops.split(ops.cast(positions, x.dtype)[:, None], 2, axis=-1)  # (1, 1, T, d)
-        turn = ops.cast(self._turn(x.shape[-1]), x.dtype)
+        turn = ops.cast(_constant(self._turn(x.shape[-1])), x.dtype)
         return x * cos + ops.matmul(x, turn) * sin
 
     def _pairs(self, angles: Any) -> Any:
@@ -203,7 +204,7 @@ class LearnedRotary(Learned, Rotary):
     name = "learned_rotary"
 
     def angles(self, grid: tuple[Any, Any], number: int, change: Coordinates | None) -> Any:
-        bands = np.float32(10_000.0) ** (-np.arange(number, dtype="float32") / number)
+        bands = _constant(np.float32(10_000.0) ** (-np.arange(number, dtype="float32") / number))
         rows = [_numbers(side) / ops.cast(side, "float32") * 16 for side in grid]
         return _on_grid([row[:, None] * bands for row in rows], grid)
 
@@ -261,6 +262,11 @@ POSITIONS = {
         *(Rotary(), LearnedRotary(), Relative()),
     )
 }
+
+
+def _constant(values: np.ndarray) -> Any:
+    # PyTorch's tensors cannot be combined with arrays.
+    return ops.convert_to_tensor(values, dtype="float32")
 
 
 def _numbers(number: Any) -> Any:

@@ -63,14 +63,16 @@ def resize_matrix(old: int, new: Any, method: str) -> Any:
         position = (target + 0.5) * (old / size) - 0.5
     if antialias:
         # The kernel widens when the table shrinks, so that every old sample contributes.
-        distance = ops.abs(np.arange(old, dtype="float32") - position)
+        distance = ops.abs(ops.arange(old, dtype="float32") - position)
         weights = _kernel(distance / ops.maximum(old / size, 1.0), cubic)
         return weights / ops.sum(weights, axis=1, keepdims=True)
     # A kernel extends two samples beyond each edge, where the edge value is repeated.
     reach = np.arange(-2, old + 2)
-    weights = _kernel(ops.abs(reach.astype("float32") - position), cubic)  # (new, old + 4)
+    distance = ops.abs(ops.convert_to_tensor(reach, dtype="float32") - position)
+    weights = _kernel(distance, cubic)  # (new, old + 4)
     nearest = np.clip(reach, 0, old - 1)
-    return ops.matmul(weights, np.eye(old, dtype="float32")[nearest])
+    onto = np.eye(old, dtype="float32")[nearest]
+    return ops.matmul(weights, ops.convert_to_tensor(onto))
 
 
 def _kernel(t: Any, a: float | None) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit import arguments
@@ -44,22 +43,22 @@ class Matching(NamedTuple):
 def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
     """Matches each token of set `a` to the most similar of set `b`; returns the best pairs."""
     t = metric.shape[1]
-    in_a, in_b = (np.arange(prefix_tokens + i, t, 2, dtype="int32") for i in (0, 1))
+    in_a, in_b = (ops.arange(prefix_tokens + i, t, 2, dtype="int32") for i in (0, 1))
     metric = ops.normalize(metric)
     # `take` copies whole rows; a slice with a step copies value by value.
     a, b = ops.take(metric, in_a, axis=1), ops.take(metric, in_b, axis=1)
     likeness = ops.matmul(a, ops.transpose(b, (0, 2, 1)))  # (B, |a|, |b|)
     # Not `argmax`: Keras computes it with an operator that TFLite lacks.
     best, nearest = ops.top_k(likeness, 1)  # (B, |a|, 1)
-    _, order = ops.top_k(best[..., 0], len(in_a))  # (B, |a|), descending
+    _, order = ops.top_k(best[..., 0], in_a.shape[0])  # (B, |a|), descending
     merged, kept = order[:, :pairs], ops.sort(order[:, pairs:])
     always = ops.zeros_like(order[:, :1])  # (B, 1), to broadcast over the examples
     left = [
-        always + np.arange(prefix_tokens, dtype="int32"),
+        always + ops.arange(prefix_tokens, dtype="int32"),
         prefix_tokens + 2 * kept,
         always + in_b,
     ]
-    into = take_tokens(nearest, merged)[..., 0] + (prefix_tokens + len(in_a) - pairs)
+    into = take_tokens(nearest, merged)[..., 0] + (prefix_tokens + in_a.shape[0] - pairs)
     return Matching(ops.concatenate(left, axis=1), prefix_tokens + 2 * merged, into)
 
 

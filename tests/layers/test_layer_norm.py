@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import LayerNorm
-from tests.helpers import assert_close, check_layer, normal, randomise
+from tests.helpers import assert_close, check_layer, normal, numpy, randomise
 
 TOKENS = normal(2, 5, 12)
 
@@ -44,4 +44,4 @@ def test_layer_norm_checks_epsilon() -> None:
 
 
 def test_layer_norm_has_no_mean_of_a_constant_token() -> None:
-    assert not np.asarray(LayerNorm()(np.full((1, 3, 4), 7.0, "float32"))).any()
+    assert not numpy(LayerNorm()(np.full((1, 3, 4), 7.0, "float32"))).any()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_vit.layers.position_embedding import LearnedRotary, Relative, Rotary, sincos_2d
 from tests import reference
@@ -35,7 +36,7 @@ def test_sincos_2d_makes_no_table_of_any_size() -> None:
 
 
 def _turned(kind: Rotary, x: np.ndarray, grid: tuple[int, int], prefix: int = 0) -> np.ndarray:
-    return numpy(kind.rotate(x, kind.of_tokens(grid, prefix, x.shape[-1])))
+    return numpy(kind.rotate(ops.convert_to_tensor(x), kind.of_tokens(grid, prefix, x.shape[-1])))
 
 
 @pytest.mark.parametrize("kind", [Rotary(), LearnedRotary()], ids=lambda kind: kind.name)

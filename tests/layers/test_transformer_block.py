@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from keras.backend import backend
 
 from keras_vit.layers import TransformerBlock
 from tests import reference
@@ -115,7 +116,8 @@ def test_scalings_may_be_in_the_weights(bias: bool) -> None:
     expected = numpy(layer(TOKENS))
     for _ in range(2):  # a second time changes nothing
         layer.fold()
-        assert_close(layer(TOKENS), expected, 3e-6)  # measured: 5e-7
+        # Measured: 5e-7, on PyTorch 4e-6.
+        assert_close(layer(TOKENS), expected, 3e-6 if backend() != "torch" else 1e-5)
     # Without a bias there is no place for the offset.
     assert (layer.norm_1.folded, layer.norm_2.folded) == (bias, True)
     assert np.all(numpy(layer.norm_2.gamma) == 1)
