@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from keras_vit.download.cache import accept, fetch
-from keras_vit.models.config import size
 from keras_vit.models.counting import count_parameters
+from keras_vit.models.published import PUBLISHED
 from keras_vit.weights import foreign_folders, foreign_keras, hub, keras_files, metadata, registry
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers import formats, h5, npz, safetensors, torch
@@ -171,7 +171,5 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
 
 def _limit(model: str | None, classes: int = 21_843) -> int:
     """Returns the largest size of a download: twice the bytes of a model's float32 weights."""
-    named = re.fullmatch(r"ViT(R\d*)?([A-Za-z]+)(\d+)", model or "ViTG14")
-    stem, width, patch = named.groups() if named else ("", model, "")
-    config = size("+".join(filter(None, (stem, f"{width}/{patch}"))))
+    config = PUBLISHED.get(model or "") or PUBLISHED["ViTG14"]
     return 2 * 4 * count_parameters(config.replace(classes=classes))
