@@ -52,7 +52,8 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # On JAX, the layers, whole models, their gradients and their weights, compiled quickly rather than
 # well; test-all runs there all that computes, as users do.
-ON_JAX := tests/layers tests/models/test_vit.py tests/models/test_feature_extractor.py tests/weights/test_parity.py
+ON_JAX := tests/layers tests/models/test_vit.py tests/models/test_feature_extractor.py \
+    tests/weights/test_parity.py tests/weights/foundation
 
 # A thread for each process, which do not wait for each other then, and graphs that TensorFlow does
 # not optimize; test-all computes as users do.

@@ -23,7 +23,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import registry
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.model_fields import fields_of_source
-from keras_vit.weights.positions import has_prefix_rows
+from keras_vit.weights.positions import has_prefix_rows, has_table
 
 # Keras' names of the poolings.
 _POOLING_ALIASES = {"avg": "gap"}
@@ -196,8 +196,7 @@ class Constructor:
                 "`overrides` must not contain `position_grid` for a model without position "
                 f"embeddings. Received: position_grid={config.position_grid}"
             )
-        learned = config.position_embedding == "learned"  # otherwise no table is read
-        if checkpoint and learned and "prefix_position" not in (overrides or {}):
+        if checkpoint and has_table(config) and "prefix_position" not in (overrides or {}):
             rows = has_prefix_rows(checkpoint, config.grid)
             config = config.replace(prefix_position=rows)
         preprocessing = _preprocessing(checkpoint, config, keep_labels=not reset_head)

@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import arguments
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import NamedVariables
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.position_embedding import POSITIONS
 
@@ -29,7 +29,7 @@ def has_fused_kernel() -> bool:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MultiHeadSelfAttention(BaseLayer):
+class MultiHeadSelfAttention(NamedVariables):
     """Multi-head self-attention with one projection for queries, keys and values.
 
     Appendix A of the paper: [q, k, v] = z U_qkv, A = softmax(q k^T / sqrt(d)), SA(z) = A v; the

@@ -51,3 +51,33 @@ class BaseLayer(keras.layers.Layer):
         names = [n for kind in kinds for n in inspect.signature(kind.__init__).parameters]
         # Constructor arguments are stored in attributes of the same names.
         return base | {n: getattr(self, n) for n in names if hasattr(self, n)} | base
+
+
+class NamedVariables(BaseLayer):
+    """Base layer that saves its own variables by name instead of by number.
+
+    A file then identifies variables that only some models have.
+
+    Examples:
+        >>> from keras_vit.layers import PatchEncoder
+        >>> issubclass(PatchEncoder, NamedVariables)
+        True
+    """
+
+    def save_own_variables(self, store: Any) -> None:
+        for variable in self._own_variables():
+            store[variable.name] = keras.ops.convert_to_numpy(variable)
+
+    def load_own_variables(self, store: Any) -> None:
+        held, wanted = set(store.keys()), {variable.name for variable in self._own_variables()}
+        if held != wanted:
+            raise ValueError(
+                f"The file's layer {self.name} must contain "
+                f"{', '.join(sorted(wanted)) or 'nothing'}. Received: "
+                f"{', '.join(sorted(held)) or 'nothing'}"
+            )
+        for variable in self._own_variables():
+            variable.assign(store[variable.name])
+
+    def _own_variables(self) -> list[keras.Variable]:
+        return [*self._trainable_variables, *self._non_trainable_variables]

@@ -12,14 +12,14 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
-from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.base import NamedVariables
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.position_embedding import POSITIONS
 from keras_vit.layers.position_resizing import RESIZE_METHODS, resize_table
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchEncoder(BaseLayer):
+class PatchEncoder(NamedVariables):
     """Patch embedding: projects patches, adds position embeddings and prepends prefix tokens.
 
     Equation 1 of the paper: z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos. The position table is
@@ -224,22 +224,3 @@ class PatchEncoder(BaseLayer):
     def num_prefix_tokens(self) -> int:
         """Number p of prefix tokens, which precede the patches."""
         return self.class_token + self.distillation_token + self.register_tokens
-
-    def save_own_variables(self, store: Any) -> None:
-        # By name, not by index: the file then identifies the tokens of its model.
-        for variable in self._own_variables():
-            store[variable.name] = ops.convert_to_numpy(variable)
-
-    def load_own_variables(self, store: Any) -> None:
-        held, wanted = set(store.keys()), {variable.name for variable in self._own_variables()}
-        if held != wanted:
-            raise ValueError(
-                f"The file's layer {self.name} must contain "
-                f"{', '.join(sorted(wanted)) or 'nothing'}. Received: "
-                f"{', '.join(sorted(held)) or 'nothing'}"
-            )
-        for variable in self._own_variables():
-            variable.assign(store[variable.name])
-
-    def _own_variables(self) -> list[keras.Variable]:
-        return [*self._trainable_variables, *self._non_trainable_variables]

@@ -14,8 +14,9 @@ from keras_vit.models.cloning import layers_of
 _BLOCK = re.compile(r"^block_(\d+)$")
 # Layers before the first block.
 _EMBEDDING = ("stem", "patch_encoder", "pre_norm")
-# Non-trainable statistics of Keras' normalization layers, in networks of `keras.applications`.
-_STATISTICS = ("moving_mean", "moving_variance", "mean", "variance", "count")
+# Never trained: statistics of Keras' normalization layers, in networks of `keras.applications`, and
+# the unused vector of a `PatchEncoder` for masked patches.
+_FIXED = ("moving_mean", "moving_variance", "mean", "variance", "count", "mask_token")
 
 
 def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
@@ -37,7 +38,7 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
             # A frozen layer uses its statistics without updating them.
             layer.trainable = any(map(matches, layer.weights))
     for variable in weights:
-        if variable.name not in _STATISTICS:
+        if variable.name not in _FIXED:
             variable.trainable = matches(variable)
     return sum(int(keras.ops.size(v)) for v in model.trainable_variables)
 

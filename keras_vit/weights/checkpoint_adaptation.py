@@ -8,10 +8,11 @@ from __future__ import annotations
 import keras
 import numpy as np
 
-from keras_vit.layers.position_resizing import resize_matrix, resize_table
+from keras_vit.layers.position_embedding import POSITIONS
+from keras_vit.layers.position_resizing import resize_matrix
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Tensors
-from keras_vit.weights.positions import COLUMN, POSITION, ROW, split_as_read
+from keras_vit.weights.positions import COLUMN, POSITION, RELATIVE, ROW, split_as_read
 
 Names = tuple[str, ...]
 Shapes = dict[str, tuple[int, ...]]
@@ -28,12 +29,17 @@ def fit(
     split_as_read(tensors, checkpoint, config)
     new = config.grid
     method = checkpoint.inferred.get("position_interpolation", config.position_interpolation)
-    for name, size in ((POSITION, new), (ROW, (new[0], 1)), (COLUMN, (1, new[1]))):
-        if name in tensors and tensors[name].shape[:2] != size:
-            old = tensors[name].shape[:2]
-            table = resize_table(tensors[name], size, method)
-            tensors[name] = keras.ops.convert_to_numpy(table)
-            notes[name] = f"Position embeddings resized from {old} to {size} patches"
+    old = _stored_grid(checkpoint, tensors)
+    kind = POSITIONS[config.position_embedding]
+    shapes = kind.shapes(new, config.hidden_size) | kind.attention_shapes(new, config.num_heads)
+    for path in tensors:
+        name = path.rpartition("/")[2]
+        if name in shapes and old is not None and old != new:
+            resized = kind.resize(name, tensors[path], (old, new), method)
+            resized = keras.ops.convert_to_numpy(resized)
+            if not np.array_equal(resized, tensors[path]):  # such as rows, for a wider grid
+                tensors[path] = resized
+                notes[path] = f"Position embeddings resized from {old} to {new} patches"
     kernel = ROOT if config.stem_blocks is not None else PROJECTION
     channels = checkpoint.inferred.get("channels", config.channels)
     if kernel in tensors and channels != config.channels:
@@ -59,6 +65,15 @@ def fit(
         note = f"Input kernel resized from patch size {patch} to {config.patch}"
         notes[PROJECTION] = "; ".join(filter(None, [notes.get(PROJECTION), note]))
     return tensors, notes
+
+
+def _stored_grid(checkpoint: Checkpoint, tensors: Tensors) -> tuple[int, int] | None:
+    """Returns the grid of a file's position tables, or None if it has none."""
+    if POSITION in tensors:
+        return tensors[POSITION].shape[:2]
+    if ROW in tensors:
+        return len(tensors[ROW]), tensors[COLUMN].shape[1]
+    return checkpoint.inferred.get("position_grid") if RELATIVE in tensors else None
 
 
 def variables_to_reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:

@@ -15,6 +15,7 @@ from keras_vit.models.config import published_heads
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.positions import has_prefix_rows, position_traits, prefix_numbers
 
+_MLP = "block_00/mlp"
 _STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
 
 
@@ -24,6 +25,8 @@ def infer_fields(
     """Returns the `ViTConfig` fields determined by the names and shapes of tensors."""
     numbers = prefix_numbers(tensors)
     pooling = "token" if numbers["class_token"] else "gap"
+    mlp = tensors.get(f"{_MLP}/reduce/kernel")
+    keys = "block_00/attention/query_value_bias" not in tensors
     inferred: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
         "class_token": bool(numbers["class_token"]),
@@ -33,10 +36,14 @@ def infer_fields(
         "classes": _columns(tensors, "head/kernel") or 0,
         "representation_size": _columns(tensors, "pre_logits/kernel"),
         "hidden_size": _columns(tensors, "patch_encoder/projection/kernel"),
-        "mlp_dim": _columns(tensors, "block_00/mlp/expand/kernel"),
+        "mlp_dim": mlp.shape[0] if mlp is not None else None,
+        "swiglu": mlp is not None and _columns(tensors, f"{_MLP}/expand/kernel") != len(mlp),
+        "mlp_norm": f"{_MLP}/norm/gamma" in tensors,
+        "mask_token": "patch_encoder/mask_token" in tensors,
         "pre_norm": "pre_norm/gamma" in tensors,
         "patch_bias": "patch_encoder/projection/bias" in tensors,
-        "qkv_bias": "block_00/attention/qkv/bias" in tensors,
+        "qkv_bias": "block_00/attention/qkv/bias" in tensors or not keys,
+        "key_bias": keys,
         # The initial value is unknown, and the stored weights overwrite it.
         "layer_scale": 1e-5 if "block_00/scale_1/gamma" in tensors else None,
         "pooling": "map" if "pooling/probe" in tensors else pooling,

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.layers.position_embedding import sincos_2d
+from keras_vit.layers import position_embedding as kinds
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import Checkpoint, Tensors
 
 POSITION = "patch_encoder/position"  # (h, w, D)
 PREFIX_POSITION = "patch_encoder/prefix_position"  # (1, p, D)
+RELATIVE = "block_00/attention/relative_position"  # (N, K)
 ROW, COLUMN = "patch_encoder/row", "patch_encoder/column"  # (h, 1, D/2), (1, w, D/2)
 # Tables of other libraries: both tables in one, (T, D), or only that of the patches, (N, D).
 POSITIONS = "patch_encoder/positions"
@@ -34,6 +35,11 @@ def prefix_numbers(tensors: Mapping[str, np.ndarray]) -> dict[str, int]:
     return {name: 0 if tensor is None else tensor.shape[1] for name, tensor in found.items()}
 
 
+def has_table(config: ViTConfig) -> bool:
+    """Returns whether a model has one learned vector for each patch."""
+    return "position" in kinds.POSITIONS[config.position_embedding].shapes((1, 1), 4)
+
+
 def grid_of(number: int) -> tuple[int, int] | None:
     """Returns the square grid with this number of patches, or None if there is none."""
     side = round(max(number, 0) ** 0.5)
@@ -43,6 +49,10 @@ def grid_of(number: int) -> tuple[int, int] | None:
 def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[str, Any]:
     """Infers config fields from position embeddings, which prefix tokens may lack if `loose`."""
     p = _num_prefix(tensors)
+    if RELATIVE in tensors:
+        offsets = grid_of(len(tensors[RELATIVE]) - 3)
+        grid = None if offsets is None else (offsets[0] // 2 + 1, offsets[1] // 2 + 1)
+        return {"position_embedding": "relative", "position_grid": grid}
     if POSITION in tensors:
         config_fields = {"prefix_position": PREFIX_POSITION in tensors} if p else {}
         stored = tensors[POSITION].shape[:2]
@@ -144,7 +154,7 @@ def split_as_configured(tensors: Tensors, config: ViTConfig) -> bool:
     """Splits position embeddings in place; returns whether they match the configuration."""
     name = next((name for name in (POSITIONS, PATCH_POSITIONS) if name in tensors), None)
     h, w = config.grid
-    learned = config.position_embedding == "learned"
+    learned = has_table(config)
     if name is not None:
         # A fixed table is saved with a row of zeros for each prefix token.
         rows = name == POSITIONS and (config.prefix_position or not learned)
@@ -165,7 +175,7 @@ def join_positions(
     tensors, name = dict(tensors), POSITIONS
     prefix = tensors.pop(PREFIX_POSITION, None)
     if config.position_embedding == "sincos_2d":
-        table = sincos_2d(config.grid, config.hidden_size)
+        table = kinds.sincos_2d(config.grid, config.hidden_size)
         prefix = np.zeros((1, config.num_prefix_tokens, config.hidden_size), "float32")
     elif POSITION in tensors:
         table = tensors.pop(POSITION)

@@ -18,7 +18,7 @@ from keras_vit.weights.checkpoint import Checkpoint, Tensors, variables_of
 from keras_vit.weights.configs import transformers
 from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.containers import npz, safetensors
-from keras_vit.weights.dialects import DIALECTS
+from keras_vit.weights.dialects import dialect_for
 from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import grid_of
 
@@ -123,7 +123,7 @@ def write_weights(
     preprocessing: Preprocessing,
 ) -> list[str]:
     """Writes tensors in a library's format; returns notes on properties that are lost."""
-    named = DIALECTS[format].write(tensors, config)
+    named = dialect_for(format, config).write(tensors, config)
     written = {_published_name(name, format, config): tensor for name, tensor in named.items()}
     described = metadata.describe(config, preprocessing)
     if format == "npz":
@@ -173,7 +173,7 @@ def _hub_notes(preprocessing: Preprocessing) -> list[str]:
 def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]:
     """Returns notes on fields that other programs would infer wrongly from the tensors."""
     believed = infer_fields(tensors)
-    believed |= DIALECTS[format].numerics(believed)
+    believed |= dialect_for(format, config).numerics(believed)
     actual = config.get_config() | {"position_grid": config.grid}
     fields = ["gelu", "epsilon", *(["pooling"] if config.classes else [])]
     if format == "npz" and "position_grid" in believed:  # read as a square grid if possible
@@ -202,7 +202,8 @@ def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]
 def _timm_argument(name: str, config: models.ViTConfig) -> str:
     """Returns the argument of `timm.create_model` that sets a field."""
     if name == "gelu":
-        return f'act_layer="{"gelu_tanh" if config.gelu == "tanh" else "gelu"}"'
+        name = {"tanh": "gelu_tanh", "exact": "gelu", "quick": "quick_gelu"}[config.gelu]
+        return f'act_layer="{name}"'
     if name == "epsilon":
         return f"norm_layer=functools.partial(torch.nn.LayerNorm, eps={config.epsilon})"
     fc_norm = "" if config.norm_after_pooling else ", fc_norm=False"

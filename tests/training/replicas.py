@@ -97,10 +97,12 @@ def updates(
         weights: Weight of each example.
         make: Makes the model in training from the network and the settings.
         precision: Keras dtype policy.
-        **settings: Of both; `dropout_rate` and `stochastic_depth_rate` of the network.
+        **settings: Of both; rates such as `dropout_rate`, and positions, of the network.
     """
     recipe = recipe or Recipe(optimizer="sgd", learning_rate=0.1, weight_decay=0.01)
-    rates = {k: settings.pop(k) for k in [*settings] if k.endswith("_rate")}
+    rates = {
+        k: settings.pop(k) for k in [*settings] if k.endswith("_rate") or k.startswith("position")
+    }
     keras.utils.set_random_seed(7)
     losses: list[float] = []
 

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import models, weights
+from keras_vit import models, weights, zoo
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import write_config
 from keras_vit.runs.state_files import Progress
@@ -154,6 +154,31 @@ def test_training_stops_early_and_resumes_to_the_same_end(
     assert history_of(parted) == history_of(whole)
     train(config, parted.path, resume=True)  # nothing is left
     assert history_of(parted) == history_of(whole)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["rotary", *(pytest.param(k, marks=pytest.mark.slow) for k in ("learned_rotary", "relative"))],
+)
+def test_positions_in_attention_resume_to_the_bit(
+    photos: Path, kind: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"position_rescale": 2.0, "position_jitter": 1.2} if kind == "rotary" else {}
+    config = models.size("Micro/4").replace(
+        **{"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 19},
+        **{"image_size": (8, 8), "position_embedding": kind, "mask_token": True, **changes},
+    )
+    monkeypatch.setitem(zoo.CONSTRUCTORS, "ViTTurned", zoo.Constructor("ViTTurned", config))
+    numbers = {"epochs": 3, "batch_size": 8, "learning_rate": 0.01, "warmup_steps": 0}
+    run = RunConfig(str(photos), "ViTTurned", recipe=SMALL.replace(**numbers))
+    whole, parted = Run(tmp_path / "whole"), Run(tmp_path / "parted")
+    train(run, whole.path)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, parted.path, also=(StopAt(1, 1),))
+    train(run, parted.path, resume=True)
+    assert history_of(parted) == history_of(whole)
+    ends = [keras.saving.load_model(one.last).get_weights() for one in (whole, parted)]
+    assert all((one == other).all() for one, other in zip(*ends, strict=True))
 
 
 @pytest.mark.parametrize(

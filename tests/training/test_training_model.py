@@ -125,6 +125,15 @@ def test_dropout_differs_between_replicas_and_agrees_in_the_mean(two: Devices) -
     assert means["one"] == pytest.approx(means["two"], abs=0.06)
 
 
+def test_random_positions_are_alike_on_replicas(two: Devices) -> None:
+    positions = {"position_embedding": "rotary", "position_rescale": 2.0, "position_shift": 0.3}
+    one, other = (updates(where, **positions) for where in (None, two))
+    losses, weights = differences(one, other)
+    print("positions", losses, weights)
+    assert losses < TOLERANCE, losses
+    assert weights < TOLERANCE, weights
+
+
 @pytest.mark.tensorflow
 def test_replicas_drop_other_units(two: Devices) -> None:
     import tensorflow as tf

@@ -99,7 +99,7 @@ def test_two_dimensional_positions_are_resized(suffix: str, tmp_path: Path) -> N
     (source.save if suffix == ".keras" else source.save_weights)(path)
     model = build(tiny_config(position_embedding="learned_2d", image_size=(21, 14)))
     report = load(model, path)
-    assert report.notes() == ["Position embeddings resized from (5, 1) to (7, 1) patches."]
+    assert report.notes() == ["Position embeddings resized from (5, 7) to (7, 7) patches."]
     old, new = weights_of(source), weights_of(model)
     np.testing.assert_array_equal(
         new["patch_encoder/row"], numpy(resize_table(old["patch_encoder/row"], (7, 1)))

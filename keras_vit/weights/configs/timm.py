@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +12,12 @@ from keras_vit.weights.configs.keys import present, translated
 
 # An empty `global_pool` means a model without a classifier, whose pooling is unknown.
 _VALUES = {
-    "act_layer": ("gelu", {"gelu": "exact", "gelu_tanh": "tanh"}),
+    "act_layer": ("gelu", {"gelu": "exact", "gelu_tanh": "tanh", "quick_gelu": "quick"}),
     "global_pool": ("pooling", {"token": "token", "avg": "gap", "max": "max", "map": "map"}),
 }
+_TANH = r"vit_(base_patch32|so400m_patch16|giantopt_patch16)_siglip.*|vit_large.*siglip.*_512"
+# Architectures whose activation is not in config.json.
+_GELUS = {r".*quickgelu.*": "quick", _TANH: "tanh"}
 # `crop_mode`: "squash" scales directly to the size; "border" pads, which is closest to "squash".
 _RESIZES = {"center": "crop", "squash": "squash", "border": "squash"}
 
@@ -22,6 +26,9 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Returns the `ViTConfig` fields specified by a timm config.json."""
     arguments = config.get("model_args") or {}
     config_fields = present(arguments, {"num_heads": "num_heads"})
+    for pattern, gelu in _GELUS.items():
+        if re.fullmatch(pattern, str(config.get("architecture"))):
+            config_fields["gelu"] = gelu
     whole = {**config, **arguments}  # the pooling is in both; the arguments build the model
     for theirs, (ours, values) in _VALUES.items():
         if whole.get(theirs) not in (None, ""):

@@ -1,5 +1,6 @@
 """Tables of the tensor names and layouts of other libraries, for reading and writing."""
 
+from keras_vit.models import ViTConfig
 from keras_vit.weights.dialects.dialect import Dialect, Row
 from keras_vit.weights.dialects.flax import FLAX
 from keras_vit.weights.dialects.huggingface import HUGGING_FACE
@@ -8,6 +9,7 @@ from keras_vit.weights.dialects.keras_hub import KERAS_HUB
 from keras_vit.weights.dialects.keras_vit_pypi import KERAS_VIT_PYPI
 from keras_vit.weights.dialects.tf_transformers import TF_TRANSFORMERS
 from keras_vit.weights.dialects.timm import TIMM
+from keras_vit.weights.dialects.timm_eva import TIMM_EVA
 from keras_vit.weights.dialects.torchvision import TORCHVISION
 from keras_vit.weights.dialects.vit_keras import VIT_KERAS
 
@@ -15,9 +17,16 @@ from keras_vit.weights.dialects.vit_keras import VIT_KERAS
 DIALECTS = {
     dialect.name: dialect
     for dialect in (
-        *(FLAX, TIMM, HUGGING_FACE, TORCHVISION),
+        *(FLAX, TIMM_EVA, TIMM, HUGGING_FACE, TORCHVISION),
         *(VIT_KERAS, KERAS_VIT_PYPI, KECAM, TF_TRANSFORMERS, KERAS_HUB),
     )
 }
 
-__all__ = ["DIALECTS", "Dialect", "Row"]
+
+def dialect_for(format: str, config: ViTConfig) -> Dialect:
+    """Returns the dialect in which a format writes models of this configuration."""
+    found = (d for d in DIALECTS.values() if (d.format or d.name) == format and d.suits(config))
+    return next(found)
+
+
+__all__ = ["DIALECTS", "TIMM", "TIMM_EVA", "Dialect", "Row", "dialect_for"]

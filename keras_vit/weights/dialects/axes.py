@@ -1,9 +1,10 @@
 """Notation for the tensor layouts of two libraries: "DCPQ -> (PQC)D" transposes and merges axes.
 
-Letters: D hidden size; E = D, V = 2D, U = 3D; K heads, d size of a head; M width of the MLP; P, Q
-patch height and width; C channels; T positions; G registers; R representation size; F inputs and Y
-outputs of the classifier. The sizes of lower-case a, b, i, o (rows, columns, inputs, outputs of a
-convolution in a ResNet) differ between tensors.
+Letters: D hidden size; E = D, V = 2D, U = 3D; K heads, d size of a head; M width of the MLP, W = M,
+or 2M if it is gated; P, Q patch height and width; C channels; T positions; N rows of another table;
+G registers; R representation size; F inputs and Y outputs of the classifier. The sizes of lower-
+case a, b, i, o (rows, columns, inputs, outputs of a convolution in a ResNet) differ between
+tensors.
 """
 
 from __future__ import annotations

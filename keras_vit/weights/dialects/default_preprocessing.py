@@ -10,7 +10,7 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.positions import POSITIONS
 
 # Libraries whose weights were trained with different preprocessings.
-_SEVERAL = ("timm", "huggingface", "tf_transformers")
+_SEVERAL = ("timm", "timm_eva", "huggingface", "tf_transformers")
 
 
 def assume(checkpoint: Checkpoint) -> Checkpoint:
@@ -46,8 +46,11 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
     if torchvision := checkpoint.origin.dialect == "torchvision":
         fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels
     # DeiT III and DINOv2, which has no classifier; other models with layer scale average patches.
-    scaled = inferred.get("layer_scale") and inferred.get("class_token")
-    clip, distilled = inferred.get("pre_norm"), inferred.get("distillation_token")
+    positions = inferred.get("position_embedding")
+    scaled = inferred.get("layer_scale") and inferred.get("class_token") and positions != "relative"
+    # EVA-02 was trained with CLIP's preprocessing, the first BEiT with that of the official models.
+    clip = inferred.get("pre_norm") or positions == "learned_rotary"
+    distilled = inferred.get("distillation_token")
     if clip or (scaled and not inferred.get("classes")):
         fields["crop_fraction"] = 1.0
     if clip and not grayscale:

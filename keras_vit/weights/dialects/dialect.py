@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.arguments import shortlist
+from keras_vit.layers.position_embedding import POSITIONS
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Origin
 from keras_vit.weights.dialects.axes import Layout, sides
@@ -28,6 +29,7 @@ NORM_AFTER_POOLING = "norm after pooling"
 SHORTCUT = "shortcut"
 
 Index = tuple[tuple[str, int], ...]  # such as (("stage", 0), ("unit", 2))
+Condition = Callable[[ViTConfig], bool]
 # Arrays by the name in the table, with the name in the file.
 Tidy = Callable[[dict[str, np.ndarray]], dict[str, tuple[str, np.ndarray]]]
 
@@ -82,6 +84,13 @@ class Dialect:
         title: Name for messages, `"timm"` or `"official"`.
         rows: The table. The row of a position table has only the axis T, or 1 and T.
         marks: Tensor names that identify the library; each of its files contains all of them.
+        any_mark: Further names, of which each of its files contains at least one.
+        in_attention: Kinds of positions in attention that the library has, see `Positions`.
+        format: Format of `save_weights` that writes this dialect; by default `name`.
+        suits: Whether the format writes models of this configuration in this dialect; the first
+            dialect of a format that suits is taken.
+        alternatives: Parts that have other names for the same variables, with the condition under
+            which a model is written with them.
         numerics: Returns fields of `ViTConfig` that the library's code determines and files do
             not contain, from the fields inferred from a file.
         left: Patterns of names to ignore deliberately, for example of a decoder.
@@ -100,6 +109,11 @@ class Dialect:
     title: str
     rows: tuple[Row, ...]
     marks: tuple[str, ...]
+    any_mark: tuple[str, ...] = ()
+    in_attention: tuple[str, ...] = ()
+    format: str = ""
+    suits: Condition = lambda config: True
+    alternatives: Mapping[str, Condition] = dataclasses.field(default_factory=dict)
     numerics: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda inferred: {}
     left: tuple[str, ...] = ()
     tidy: Tidy = lambda tensors: {name: (name, tensor) for name, tensor in tensors.items()}
@@ -112,7 +126,9 @@ class Dialect:
         Args:
             names: Names of the tensors in a file.
         """
-        return set(self.marks) <= self._tidied(dict.fromkeys(names, np.zeros(0))).keys()
+        found = self._tidied(dict.fromkeys(names, np.zeros(0))).keys()
+        one = not self.any_mark or not found.isdisjoint(self.any_mark)
+        return one and set(self.marks) <= found
 
     def read(self, tensors: Mapping[str, np.ndarray], source: str) -> Checkpoint:
         """Converts a file's tensors to a checkpoint; each name must be in the table or ignored.
@@ -187,13 +203,26 @@ class Dialect:
         Raises:
             ValueError: If the dialect does not support a tensor, or requires a missing tensor.
         """
+        kind = config.position_embedding
+        if POSITIONS[kind].in_attention and kind not in self.in_attention:
+            raise ValueError(
+                f"The format {self.name!r} must support the model's positions. Received: "
+                f"position_embedding={kind!r}. Write this model in the 'keras' format."
+            )
         tensors = join_positions(tensors, config, loose=self.loose_positions)
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
         sizes |= {"P": config.patch[0], "Q": config.patch[1], "C": config.channels}
         if config.stem_blocks is not None:
             sizes["C"] = len(tensors[PROJECTION]) // math.prod(config.patch)
+        chosen = {part for part, holds in self.alternatives.items() if holds(config)}
         last = NORM_AFTER_POOLING if config.norm_after_pooling else ""
+        replaced = {row.ours for row in self.rows if row.part in chosen}
         rows = [r for r in self.rows if r.part == last or not r.ours.startswith("encoder_norm/")]
+        rows = [
+            row
+            for row in rows
+            if row.part in chosen or not (row.part in self.alternatives or row.ours in replaced)
+        ]
         places = [(row, name, index) for row in rows for name, index in _matches(row.ours, tensors)]
         homeless = sorted(tensors.keys() - {name for _, name, _ in places})
         found = {row.ours for row, *_ in places}
@@ -206,7 +235,8 @@ class Dialect:
                 f"Without a tensor: {_some(lacking)}. Write this model in the 'keras' format."
             )
         for row, name, _ in places:
-            sizes = dict(sides(row.layout.ours, tensors[name].shape)) | sizes
+            *shape, last = tensors[name].shape
+            sizes = dict(sides(row.layout.ours, (*shape, last // len(row.names)))) | sizes
         written = {}
         for row, name, index in places:
             shares = np.split(tensors[name], len(row.names), axis=-1)
@@ -275,7 +305,13 @@ def _most_frequent(found: Iterable[tuple[str, int]]) -> dict[str, int]:
     votes: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
     for letter, side in found:
         votes[letter][side] += 1
-    return {letter: counter.most_common(1)[0][0] for letter, counter in votes.items()}
+    wide = votes["W"]
+    for side in votes["M"]:  # W = M, or 2M if the MLP is gated
+        votes["M"][side] += wide[side] + wide[2 * side]
+    sizes = {letter: votes[letter].most_common(1)[0][0] for letter in votes if votes[letter]}
+    if "M" in sizes and "W" in sizes:
+        sizes["W"] = sizes["M"] * (1 + (wide[2 * sizes["M"]] > wide[sizes["M"]]))
+    return sizes
 
 
 def _kind(template: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ QKV = ("query", "key", "value")
 
 # Our layers and variables in the order of a dialect's names, each with its axes (those of a kernel
 # in Keras, only D for a norm, 1 first for a variable) and its part, or the part of its bias.
-_MLP = {"mlp/expand": "DM", "mlp/reduce": "MD"}
+_MLP = {"mlp/expand": "DW", "mlp/reduce": "MD"}
 _BIAS = {"attention/qkv": "qkv bias"}
 _BLOCK = {"norm_1": "D", "attention/qkv": "DU", "attention/out": "ED", "norm_2": "D"} | _MLP
 _POOLING = {"probe": "11D", "query": "DE", "key_value": "DV", "out": "ED", "norm": "D"} | _MLP

@@ -14,15 +14,15 @@ _UNIT = "patch_embed.backbone.stages.{stage}.blocks.{unit}."
 _ROOT = (f"{_STEM}.conv", f"{_STEM}.norm")
 _SHORTCUT = ("downsample.conv", "downsample.norm")
 _BARE_STEM = re.compile(r"^patch_embed\.backbone\.(conv|norm)\.")
-_EMBEDDING = ("cls_token", "pos_embed", "patch_embed.proj", "dist_token", "reg_token")
-_BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
+EMBEDDING = ("cls_token", "pos_embed", "patch_embed.proj", "dist_token", "reg_token")
+BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 _POOLING = ("latent", "q", "kv", "proj", "norm", "mlp.fc1", "mlp.fc2")
 
 _ROWS = (
     *stem(_ROOT, _UNIT, ("conv", "norm"), _SHORTCUT, "oiab -> abio", ALL_TORCH),
-    *group("embedding", _EMBEDDING, ALL_TORCH, optional=USUAL),
+    *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
     *norm("pre_norm", "norm_pre", TORCH, "norm before the blocks"),
-    *group("block", _BLOCK, ALL_TORCH, scope="blocks.{block}.", optional=USUAL),
+    *group("block", BLOCK, ALL_TORCH, scope="blocks.{block}.", optional=USUAL),
     Row("block_{block}/scale_1/gamma", "blocks.{block}.ls1.gamma", "D", "layer scale"),
     Row("block_{block}/scale_2/gamma", "blocks.{block}.ls2.gamma", "D", "layer scale"),
     *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),

@@ -10,7 +10,7 @@ from keras_vit.weights.dialects import DIALECTS
 from keras_vit.weights.dialects.axes import Layout, sides
 
 # D = K d; lower-case a, b, i and o are of this tensor alone.
-SIZES = {"D": 30, "K": 5, "d": 6, "M": 31, "P": 3, "Q": 2, "C": 4, "T": 13, "N": 12}
+SIZES = {"D": 30, "K": 5, "d": 6, "M": 31, "W": 62, "P": 3, "Q": 2, "C": 4, "T": 13, "N": 12}
 SIZES |= {"G": 7, "R": 17, "F": 19, "Y": 23}
 LENGTHS = SIZES | {"E": 30, "V": 60, "U": 90, "a": 8, "b": 9, "i": 14, "o": 16, "1": 1}
 LAYOUTS = sorted({row.axes for dialect in DIALECTS.values() for row in dialect.rows})

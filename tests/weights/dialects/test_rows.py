@@ -59,7 +59,7 @@ def test_block_of_pytorch() -> None:
         Row("block_{block}/attention/qkv/kernel", kernels, "ED -> DE"),
         Row("block_{block}/attention/qkv/bias", biases, "E", "qkv bias"),
     )
-    expand = Row("block_{block}/mlp/expand/kernel", ("b.{block}.fc_1.weight",), "MD -> DM")
+    expand = Row("block_{block}/mlp/expand/kernel", ("b.{block}.fc_1.weight",), "WD -> DW")
     assert rows[8] == expand
     assert len(rows) == 12
 

@@ -1,0 +1,87 @@
+"""Weight names and layouts of timm's models of eva.py and beit.py: DINOv3, EUPE, EVA-02, BEiT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row
+from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, USUAL, group, norm
+from keras_vit.weights.dialects.timm import BLOCK, EMBEDDING
+
+_BLOCK = "blocks.{block}."
+_PROJECTIONS = tuple(f"{_BLOCK}attn.{x}_proj" for x in "qkv")
+_GATED = tuple(f"{_BLOCK}mlp.{x}" for x in ("fc1_g", "fc1_x"))
+
+
+def _all(names: tuple[str, ...], ending: str) -> tuple[str, ...]:
+    return tuple(name + ending for name in names)
+
+
+_ROWS = (
+    *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
+    *group("block", BLOCK, ALL_TORCH, scope=_BLOCK, optional=USUAL),
+    *(
+        Row(f"block_{{block}}/{ours}", theirs, axes, part)
+        for ours, theirs, axes, part in (
+            ("scale_1/gamma", f"{_BLOCK}gamma_1", "D", "layer scale"),
+            ("scale_2/gamma", f"{_BLOCK}gamma_2", "D", "layer scale"),
+            (
+                "attention/query_value_bias",
+                (f"{_BLOCK}attn.q_bias", f"{_BLOCK}attn.v_bias"),
+                "D",
+                "query and value bias",
+            ),
+            (
+                "attention/relative_position",
+                f"{_BLOCK}attn.relative_position_bias_table",
+                "NK",
+                "relative positions",
+            ),
+            ("attention/qkv/kernel", _all(_PROJECTIONS, ".weight"), "ED -> DE", "separate"),
+            ("attention/query_value_bias", _all(_PROJECTIONS[::2], ".bias"), "D", "separate"),
+            ("mlp/expand/kernel", _all(_GATED, ".weight"), "MD -> DM", "gated"),
+            ("mlp/expand/bias", _all(_GATED, ".bias"), "M", "gated"),
+        )
+    ),
+    *norm("block_{block}/mlp/norm", f"{_BLOCK}mlp.norm", TORCH, "norm of the MLP", "M"),
+    *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
+    *group("top", ("norm", "", "head"), ALL_TORCH),
+)
+
+
+def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {"gelu": "exact", "epsilon": 1e-6, "position_interpolation": "bicubic_antialiased"}
+    if "position_embedding" not in inferred:  # DINOv3
+        rescale = {"position_embedding": "rotary", "position_rescale": 2.0}
+        return fields | rescale | {"epsilon": 1e-5, "pooling": "gap"}
+    if inferred["position_embedding"] == "learned" and inferred["swiglu"]:
+        fields["position_embedding"] = "learned_rotary"
+    return fields
+
+
+# timm/models/eva.py and timm/models/beit.py of
+# https://github.com/huggingface/pytorch-image-models, release 1.0.31.
+TIMM_EVA = Dialect(
+    "timm_eva",
+    "timm (DINOv3, EVA-02, BEiT)",
+    _ROWS,
+    marks=("patch_embed.proj.weight", "blocks.0.norm1.weight"),
+    any_mark=("blocks.0.gamma_1", "blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
+    format="timm",
+    suits=lambda config: (
+        config.position_embedding in ("rotary", "learned_rotary", "relative")
+        or (config.qkv_bias and not config.key_bias)
+    ),
+    alternatives={
+        "separate": lambda config: config.mlp_norm,  # EVA-02 B and L
+        "gated": lambda config: (
+            config.swiglu and (config.mlp_norm or config.position_embedding == "rotary")
+        ),
+    },
+    in_attention=("rotary", "learned_rotary", "relative"),
+    numerics=_numerics,
+    # Positions that older files of BEiT contain, and that are computed here.
+    left=(r".*relative_position_index", r".*attn\.k_bias", r"rope\..*"),
+    loose_positions=True,
+)
