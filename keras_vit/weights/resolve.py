@@ -6,12 +6,13 @@ import dataclasses
 import hashlib
 import os
 import re
+import sys
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from keras_vit.download.cache import accept, fetch
+from keras_vit.download.cache import accept, cache_folder, fetch
 from keras_vit.models.counting import count_parameters
 from keras_vit.models.published import PUBLISHED
 from keras_vit.weights import foreign_folders, foreign_keras, hub, keras_files, metadata, registry
@@ -148,6 +149,9 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
 
     if row.format == "pth":
         torch.need_torch(Path(PurePosixPath(row.urls[0]).name))  # before hundreds of megabytes
+    if row.terms and not (cache_folder() / row.file_name).exists():
+        text = f"The license of {row.model}(weights={row.name!r}) is {row.license}: {row.terms}"
+        print(text, file=sys.stderr, flush=True)
     found = fetch(
         row.urls,
         row.file_name,

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from keras_vit import constants
+from keras_vit.models.published import PUBLISHED
 from keras_vit.preprocessing import imagenet_labels
 from keras_vit.weights.registry import (
+    SCALINGS,
     PublishedWeights,
     find_weights,
     is_known,
@@ -34,6 +36,21 @@ TIMM = {
     **{"ViTH14": "huge_patch14", "ViTRTi16": "tiny_r_s16_p8", "ViTR26S32": "small_r26_s32"},
     **{"ViTR50B16": "base_r50_s16", "ViTR50L32": "large_r50_s32"},
 }
+# The foundation backbones, by the beginnings of timm's names, with the epsilon of each family.
+BACKBONES = {
+    "DINOv2": (r"vit_\w+_patch\d+_(reg4_)?dinov2", 1e-6),
+    "DINOv3": (r"vit_\w+_patch\d+_dinov3", 1e-5),
+    "EUPE": (r"vit_\w+_patch\d+_dinov3_qkvb", 1e-5),
+    "TIPSv2": (r"vit_\w+_patch\d+_reg1_tipsv2", 1e-6),
+    "SigLIP": (r"vit_\w+_patch\d+_siglip_\d+", 1e-6),
+    "CLIP": (r"vit_\w+_patch\d+_clip_\d+", 1e-5),
+    "EVA02": (r"eva02_\w+_patch\d+_\d+", 1e-6),
+    "BEiT": (r"beit(v2)?_\w+_patch\d+_\d+", 1e-6),
+}
+WIDTHS = {
+    **{"Ti": "tiny", "S": "small", "B": "base", "L": "large", "G": "giant", "SO400M": "so400m"},
+    **{"SPlus": "small_plus", "HPlus": "huge_plus"},
+}
 SUFFIXES = {"npz": (".npz",), "safetensors": (".safetensors",), "pth": (".pth", ".bin")}
 # What each library computes with, and the formats that it publishes.
 DIALECTS = {
@@ -41,29 +58,37 @@ DIALECTS = {
     "timm": ("exact", 1e-6, {"safetensors", "pth"}),
     "torchvision": ("exact", 1e-6, {"pth"}),
     "huggingface": ("exact", 1e-12, {"safetensors", "pth"}),
+    "timm_eva": ("exact", 1e-6, {"safetensors"}),
 }
-LABELS = {1000: "imagenet1k", 21843: "imagenet21k", 0: None}
+# The projections of CLIP have no labels.
+LABELS = {1000: "imagenet1k", 21843: "imagenet21k", 0: None, 512: None, 768: None}
 
 
 def size_in_name(row: PublishedWeights) -> int:
     match = re.search(r"_(\d{3})$", row.name)
-    return int(match[1]) if match else 224
+    return int(match[1]) if match else PUBLISHED[row.model].usual_size[0]
+
+
+def epsilon_of(row: PublishedWeights) -> float:
+    found = (epsilon for family, (_, epsilon) in BACKBONES.items() if row.model.startswith(family))
+    return next(found, DIALECTS[row.dialect][1])
 
 
 @each_model
 def test_row_values_are_allowed(model: str) -> None:
     for row in list_weights(model):
-        assert row.model in TIMM
+        assert row.model in PUBLISHED
         assert re.fullmatch(r"[a-z0-9_]+", row.name)
-        assert row.license in ("Apache-2.0", "BSD-3-Clause", "CC-BY-NC-4.0")
-        assert row.scaling in ("half", "imagenet")
+        assert (row.terms is None) == (row.license in ("Apache-2.0", "MIT"))
+        assert row.scaling in SCALINGS
         assert row.resize in ("crop", "squash")
         assert row.interpolation in ("bilinear", "bicubic")
         assert 0.8 < row.crop_fraction <= 1
         assert row.source
         assert row.labels == LABELS[row.classes]
-        gelu, epsilon, formats = DIALECTS[row.dialect]
-        assert (row.gelu, row.epsilon) == (gelu, epsilon)
+        gelu, _, formats = DIALECTS[row.dialect]
+        assert row.epsilon == epsilon_of(row)
+        assert row.gelu == gelu or row.model.startswith(("SigLIP2", "CLIP"))
         assert row.format in formats
         assert not row.note or row.note.endswith(".")
 
@@ -71,10 +96,8 @@ def test_row_values_are_allowed(model: str) -> None:
 @each_model
 def test_row_size_fits_name_and_patch(model: str) -> None:
     for row in list_weights(model):
-        patch = re.search(r"\d+$", row.model)
-        assert patch
         assert row.image_size == size_in_name(row)
-        assert row.image_size % int(patch[0]) == 0
+        assert row.image_size % PUBLISHED[model].stride[0] == 0
 
 
 @each_model
@@ -120,7 +143,7 @@ def test_row_accuracy_has_a_source(model: str) -> None:
     for row in list_weights(model):
         assert (row.top1 is None) == (row.top1_source == "")
         if row.top1 is not None:
-            assert 70 < row.top1 < 90
+            assert 70 < row.top1 < 91
             assert row.classes == 1000
 
 
@@ -174,7 +197,7 @@ def check_augreg_name(row: PublishedWeights) -> None:
     assert row.interpolation == "bicubic"
 
 
-@each_model
+@pytest.mark.parametrize("model", TIMM)
 def test_repacked_names_agree_with_their_files(model: str) -> None:
     rows = [row for row in list_weights(model) if row.name.startswith("timm_")]
     assert rows
@@ -201,6 +224,30 @@ def check_repacked_name(row: PublishedWeights) -> None:
     assert (row.sha256 is None) == (match[8] == "main")
 
 
+@pytest.mark.parametrize(
+    "model", PUBLISHED.keys() - TIMM.keys() - {"ViTMicro4", "ViTg14", "ViTG14"}
+)
+def test_backbone_names_agree_with_their_files(model: str) -> None:
+    rows = list_weights(model)
+    assert rows
+    family, width, patch, plus = re.fullmatch(  # type: ignore[union-attr]
+        rf"({'|'.join(BACKBONES)}|SigLIP2|BEiTv2)([A-Z]+[a-z]?|SO400M)(\d\d)(Plus)?", model
+    ).groups()
+    pattern, _ = next(value for name, value in BACKBONES.items() if family.startswith(name))
+    for row in rows:
+        url = r"https://huggingface\.co/timm/(([a-z0-9_]+)\.(\w+))/resolve/main/model\.safetensors"
+        match = re.fullmatch(url, row.urls[0])
+        assert match
+        name, architecture, tag = match.groups()
+        assert re.fullmatch(pattern, architecture)
+        assert f"_{WIDTHS[width + (plus or '')]}_patch{patch}_" in architecture
+        assert ("v2_" in row.name) == (family == "SigLIP2")
+        assert ("beitv2" in architecture) == (family == "BEiTv2")
+        pixels = "" if row.image_size == PUBLISHED[model].usual_size[0] else f"_{row.image_size}"
+        assert row.name == ("reg4_" if "_reg4_" in architecture else "") + tag + pixels
+        assert {name, f"timm/{name}", f"hf://timm/{name}"} <= set(row.aliases)
+
+
 def test_models_have_what_keras_users_ask_for() -> None:
     chosen = {
         alias: {row.model: row for row in ROWS if alias in row.aliases}
@@ -213,7 +260,7 @@ def test_models_have_what_keras_users_ask_for() -> None:
     for row in chosen["imagenet"].values():
         assert row.classes == 1000
         assert row.format in ("npz", "safetensors")  # read without PyTorch
-        assert row.license == "Apache-2.0"
+        assert row.terms is None
     for model in AUGREG:
         assert chosen["imagenet"][model].name == "augreg_in21k_ft_in1k"
     for model in ("ViTB16", "ViTB32", "ViTL16", "ViTL32"):  # those of vit-keras
@@ -257,7 +304,7 @@ def test_rows_are_read_as_their_types() -> None:
 def test_list_weights_of_one_model() -> None:
     assert [row.model for row in list_weights("ViTS8")] == ["ViTS8", "ViTS8"]
     assert list_weights("ViTg14") == []
-    assert sum(len(list_weights(model)) for model in TIMM) == len(ROWS)
+    assert sum(len(list_weights(model)) for model in PUBLISHED) == len(ROWS)
 
 
 @pytest.mark.parametrize(
@@ -336,6 +383,31 @@ def test_preprocessing_for_every_row(model: str) -> None:
         preprocessing = preprocessing_for(row)
         assert preprocessing.size == (row.image_size, row.image_size)
         assert preprocessing.num_channels == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "mean", "std"),
+    [
+        ("CLIPB32", "openai", constants.CLIP_MEAN, constants.CLIP_STD),
+        ("CLIPL14", "laion2b", (0.5,) * 3, (0.5,) * 3),
+        ("TIPSv2B14", "webli", (0.0,) * 3, (1.0,) * 3),
+        ("DINOv3L16", "lvd1689m", constants.IMAGENET_MEAN, constants.IMAGENET_STD),
+        ("DINOv3L16", "sat493m", (0.43, 0.411, 0.296), (0.213, 0.156, 0.143)),
+    ],
+)
+def test_preprocessing_for_backbones(
+    model: str, name: str, mean: tuple[float, ...], std: tuple[float, ...]
+) -> None:
+    found = preprocessing_for(find_weights(model, name))
+    assert (found.mean, found.std) == (mean, std)
+
+
+def test_gelu_of_timm_is_that_of_its_configuration() -> None:
+    assert find_weights("CLIPB16", "openai").gelu == "quick"
+    assert find_weights("CLIPB16", "openai_ft_in1k").gelu == "exact"
+    assert find_weights("SigLIP2B16", "v2_webli").gelu == "exact"
+    assert find_weights("SigLIP2L16", "v2_webli_512").gelu == "tanh"
+    assert find_weights("SigLIP2SO400M16", "v2_webli").gelu == "tanh"
 
 
 def test_preprocessing_for_both_scalings() -> None:
