@@ -109,3 +109,10 @@ _ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 PUBLISHED: dict[str, ViTConfig] = {
     name: size(width).replace(**fields) for name, (width, fields) in _ROWS.items()
 }
+
+# Only for estimates (`keras-vit plan`): with 27 GB of weights, there is no constructor.
+PLANNED: dict[str, ViTConfig] = {
+    "DINOv37B16": PUBLISHED["DINOv3S16Plus"].replace(
+        hidden_size=4096, num_layers=40, num_heads=32, mlp_dim=8192
+    ),
+}

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from keras_vit.layers.position_embedding import POSITIONS
-from keras_vit.models.published import PUBLISHED
+from keras_vit.models.counting import count_parameters
+from keras_vit.models.published import PLANNED, PUBLISHED
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -43,3 +44,10 @@ def test_published_families_share_positions_and_prefix_tokens(
     assert {config.position_embedding for config in found} == {positions}
     assert {config.num_prefix_tokens for config in found} == {prefix}
     assert positions in POSITIONS
+
+
+def test_planned_model_has_no_constructor() -> None:
+    (name,) = PLANNED
+    assert name not in PUBLISHED
+    # `sum(p.numel() for p in model.parameters())` of timm's vit_7b_patch16_dinov3
+    assert count_parameters(PLANNED[name].replace(classes=0)) == 6_716_030_976

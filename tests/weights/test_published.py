@@ -155,6 +155,9 @@ def test_backbone_is_loaded_by_its_name(
         model = keras_vit.EUPETi16(False, "eupe_lvd1689m", pooling="token")
         assert "fair-noncommercial-research-license" in capsys.readouterr().err
         again = keras_vit.EUPETi16(False, "timm/vit_tiny_patch16_dinov3_qkvb.eupe_lvd1689m")
+        with pytest.warns(UserWarning, match=r"head/kernel, head/bias\) is new: it is not loaded"):
+            classifier = keras_vit.EUPETi16(weights="eupe_lvd1689m", classes=5, reset_head=True)
+    assert classifier.output_shape == (None, 5)
     assert capsys.readouterr().err == ""  # the second time the file is there
     for name, weight in weights_of(model).items():
         np.testing.assert_array_equal(weight, weights_of(theirs)[name])
