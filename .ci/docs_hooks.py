@@ -151,8 +151,9 @@ def _models() -> tuple[str, str]:
         "Which model? `ViTTi16` for phones and CPUs, and to try things; `ViTS16` where a CPU has "
         "to be more accurate; `ViTB16` where accuracy matters most. Smaller patches (`ViTS8`) cost "
         "four times as much and show smaller things. The hybrids (`ViTR...`) begin with a ResNet, "
-        "and `ViTMicro4` is for images of 16 to 64 pixels. All train in the same way: begin with "
-        "the smallest, and compare by `keras-vit compare`.\n",
+        "and `ViTMicro4` is for images of 16 to 64 pixels. The others are "
+        "[foundation backbones](backbones.md). All train in the same way: begin with the "
+        "smallest, and compare by `keras-vit compare`.\n",
         "![Top-1 accuracy against images per second](images/models.svg)\n",
         "The figure: highest published top-1 at 224 pixels, and images per second as below.\n",
         "Parameters and operations with 1,000 classes, for one image of the size in the table; a "

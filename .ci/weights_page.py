@@ -33,7 +33,9 @@ nor an MD5.
 
 A name reads `[who repacked it_]recipe_data[_ft_data][_pixels]`. Nothing stands before the recipe
 where the file is its authors' own; `jx` and `timm` are the earlier and the present files of PyTorch
-Image Models, `hf` those of transformers, `bv` those of big_vision. Reading a `.pth` or `.bin` file
+Image Models, `hf` those of transformers, `bv` those of big_vision. Names of
+[foundation backbones](backbones.md) are the tags of PyTorch Image Models, whose files they are.
+Reading a `.pth` or `.bin` file
 takes PyTorch; `.npz` and `.safetensors` files take nothing more. Sizes, hashes and accuracies are
 as others published them; an empty cell means that nothing was found.
 

@@ -1,4 +1,4 @@
-"""Public model constructors: ViTTi16 to ViTG14, and the hybrids ViTRTi16 to ViTR50L32.
+"""Public model constructors: ViTTi16 to ViTG14, hybrids, and foundation backbones.
 
 Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size.
 """
@@ -17,10 +17,12 @@ import keras
 from keras_vit import arguments, models
 from keras_vit import weights as weight_files
 from keras_vit.models.config import POOLINGS
+from keras_vit.models.published import PUBLISHED
 from keras_vit.models.vit import default_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import registry
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.model_fields import fields_of_source
 from keras_vit.weights.positions import has_prefix_rows, has_table
 
 # Keras' names of the poolings.
@@ -29,24 +31,18 @@ _POOLING_ALIASES = {"avg": "gap"}
 # Hint for a name that is near to none of the constructors.
 _USUAL = " Did you mean 'ViTTi16', 'ViTS16', 'ViTB16' or 'ViTL16'?"
 
-# Fields of a model that its weights determine.
-_OF_WEIGHTS = (
-    *("norm_after_pooling", "distillation_token", "distillation_head", "register_tokens"),
-    *("prefix_position", "pre_norm", "patch_bias", "qkv_bias", "layer_scale", "gelu", "epsilon"),
-)
-
 
 class Constructor:
     """Model constructor for one published Vision Transformer size, as in `keras.applications`.
 
     Args:
         name: Name of the constructor, such as `"ViTB16"`.
-        config: Configuration of the model with its default arguments.
+        config: Configuration of the model with its default arguments; by default the published.
     """
 
-    def __init__(self, name: str, config: models.ViTConfig) -> None:
+    def __init__(self, name: str, config: models.ViTConfig | None = None) -> None:
         self.__name__ = self.__qualname__ = name
-        self.config = config
+        self.config = config or PUBLISHED[name]
         text = inspect.cleandoc(type(self).__call__.__doc__ or "")
         self.__doc__ = text.replace("a Vision Transformer", f"the Vision Transformer {name}", 1)
 
@@ -67,6 +63,7 @@ class Constructor:
         class_names: Sequence[str] | None = None,
         reset_head: bool = False,
         class_token: bool | None = None,
+        registers: int | None = None,
         representation_size: int | None = None,
         position_embedding: str | None = None,
         position_interpolation: str | None = None,
@@ -105,9 +102,12 @@ class Constructor:
                 without a classifier, those of the classifier that is added later.
             reset_head: Whether the classifier starts from zeros instead of the stored weights.
             class_token: Whether there is a class token; by default as in the weights.
+            registers: Number of register tokens, which is 0 or 4 for DINOv2; by default as in the
+                weights, or as published.
             representation_size: Width of the tanh layer before the classifier; 0 for none.
-            position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"` or `"none"`; by default
-                as in the weights.
+            position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"`, `"none"`, `"rotary"` (as
+                in DINOv3), `"learned_rotary"` (EVA-02) or `"relative"` (BEiT); by default as in
+                the weights.
             position_interpolation: Method for resizing position embeddings to other image sizes:
                 `"bilinear_aligned"`, `"bilinear"`, `"bicubic"`, `"bicubic_aligned"` or
                 `"bicubic_antialiased"`; by default that of the weights.
@@ -162,6 +162,7 @@ class Constructor:
         inferred = checkpoint.inferred if checkpoint else {}
         chosen = {
             "class_token": class_token,
+            "register_tokens": registers,
             "representation_size": representation_size if include_top else 0,
             "position_embedding": position_embedding,
             "position_interpolation": position_interpolation,
@@ -169,10 +170,11 @@ class Constructor:
         }
         if not include_top:
             chosen["pooling"] = chosen["pooling"] or "none"
-        if not checkpoint and chosen["pooling"] in ("gap", "max", "map"):
+        usual = (None, "token", "none", self.config.pooling)
+        if not checkpoint and chosen["pooling"] not in usual:
             chosen["class_token"] = bool(class_token)
         fields = {
-            **_fields_of_source(inferred, chosen, include_top),
+            **fields_of_source(self.config, inferred, chosen, include_top),
             "classes": arguments.positive_int("classes", classes) if include_top else 0,
             "classifier_activation": classifier_activation,
             "dropout_rate": dropout_rate,
@@ -185,9 +187,10 @@ class Constructor:
             inferred = inferred | {"position_grid": grid}
         size = self.config
         if "patch_size" in fields:  # need not divide the default size of 224 pixels
-            size = size.replace(patch_size=fields["patch_size"], image_size=(None, None))
+            changes = {"image_size": (None, None), "position_embedding": "none"}
+            size = size.replace(patch_size=fields["patch_size"], **changes)
         image_fields = _image_fields(self.config, size, inferred, input_tensor, input_shape)
-        config = size.replace(**{**image_fields, **fields})
+        config = self.config.replace(**{**image_fields, **fields})
         if config.position_embedding == "none" and "position_grid" in (overrides or {}):
             raise ValueError(
                 "`overrides` must not contain `position_grid` for a model without position "
@@ -238,25 +241,6 @@ def _require_classes(expected: int | None, weights: str, classes: int) -> None:
             "For another number of classes, pass `reset_head=True`, which initializes the "
             f"classifier with zeros, or `include_top=False`. Received: classes={classes}"
         )
-
-
-def _fields_of_source(
-    inferred: dict[str, Any], chosen: dict[str, Any], include_top: bool
-) -> dict[str, Any]:
-    """Merges `ViTConfig` fields: the user's values override those inferred from weights."""
-    names = (*chosen, *_OF_WEIGHTS)
-    fields = {
-        name: inferred[name] if chosen.get(name) is None else chosen[name]
-        for name in names
-        if name in inferred or chosen.get(name) is not None
-    }
-    fields["representation_size"] = fields.get("representation_size") or None
-    # These fields have no meaning with other poolings.
-    if fields.get("pooling") not in ("gap", "max"):
-        fields["norm_after_pooling"] = False
-    if fields.get("pooling", "token") != "token" or not include_top:
-        fields["distillation_head"] = False
-    return fields
 
 
 def _checked(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -337,22 +321,10 @@ def require_name(name: str, others: Sequence[str] = ()) -> None:
     arguments.one_of("model", name, known, hint)
 
 
-ViTMicro4 = Constructor("ViTMicro4", models.size("Micro/4").replace(image_size=(32, 32)))
-ViTTi16 = Constructor("ViTTi16", models.size("Ti/16"))
-ViTS32 = Constructor("ViTS32", models.size("S/32"))
-ViTS16 = Constructor("ViTS16", models.size("S/16"))
-ViTS8 = Constructor("ViTS8", models.size("S/8"))
-ViTB32 = Constructor("ViTB32", models.size("B/32"))
-ViTB16 = Constructor("ViTB16", models.size("B/16"))
-ViTB8 = Constructor("ViTB8", models.size("B/8"))
-ViTL32 = Constructor("ViTL32", models.size("L/32"))
-ViTL16 = Constructor("ViTL16", models.size("L/16"))
-ViTH14 = Constructor("ViTH14", models.size("H/14"))
-ViTg14 = Constructor("ViTg14", models.size("g/14"))
-ViTG14 = Constructor("ViTG14", models.size("G/14"))
-ViTRTi16 = Constructor("ViTRTi16", models.size("R+Ti/16"))
-ViTR26S32 = Constructor("ViTR26S32", models.size("R26+S/32"))
-ViTR50B16 = Constructor("ViTR50B16", models.size("R50+B/16"))
-ViTR50L32 = Constructor("ViTR50L32", models.size("R50+L/32"))
+CONSTRUCTORS = {name: Constructor(name) for name in PUBLISHED}
 
-CONSTRUCTORS = {name: made for name, made in [*globals().items()] if isinstance(made, Constructor)}
+
+def __getattr__(name: str) -> Constructor:
+    if name in CONSTRUCTORS:
+        return CONSTRUCTORS[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,6 +16,7 @@ from keras_vit.models import build, config_of, count_parameters, preprocessing_o
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 from keras_vit.zoo import CONSTRUCTORS, ViTMicro4, constructor
 from tests.helpers import normal, numpy, weights_of
+from tests.test_zoo_backbones import BACKBONES
 from tests.weights.files import official_tensors, save
 
 MICRO = ViTMicro4.config.replace(image_size=(20, 20))  # a grid of 5 x 5
@@ -64,11 +65,11 @@ def closed_form(d: int, m: int, layers: int, patch: int, side: int) -> int:
 
 
 def test_no_constructor_is_missing() -> None:
-    assert CONSTRUCTORS.keys() == PARAMETERS.keys()
+    assert CONSTRUCTORS.keys() == PARAMETERS.keys() | BACKBONES.keys()
     public = {
         name for name in keras_vit.__all__ if isinstance(getattr(keras_vit, name), zoo.Constructor)
     }
-    assert public == PARAMETERS.keys()
+    assert public == CONSTRUCTORS.keys()
     for name, constructor_ in CONSTRUCTORS.items():
         assert getattr(keras_vit, name) is getattr(zoo, name) is constructor_
         assert constructor_.__name__ == name
@@ -95,6 +96,11 @@ def test_hybrid_has_the_published_number_of_parameters(name: str, side: int) -> 
     assert round(count_parameters(config) / 1e6, 2) == HYBRIDS[name, side]
 
 
+def test_constructors_are_attributes_of_the_module() -> None:
+    with pytest.raises(AttributeError, match=r"'keras_vit\.zoo' has no attribute 'ViTB61'"):
+        _ = zoo.ViTB61
+
+
 def test_signature_is_frozen() -> None:
     """Names, order and defaults are a promise; adding a keyword is not."""
     parameters = inspect.signature(keras_vit.ViTB16).parameters
@@ -113,6 +119,7 @@ def test_signature_is_frozen() -> None:
         "class_names": None,
         "reset_head": False,
         "class_token": None,
+        "registers": None,
         "representation_size": None,
         "position_embedding": None,
         "position_interpolation": None,

@@ -30,14 +30,15 @@ def models() -> None:
     from keras_vit.models import count_parameters
     from keras_vit.zoo import CONSTRUCTORS
 
-    rows = [["model", "patch", "hidden size", "blocks", "heads", "MLP", "parameters"]]
+    rows = [["model", "pixels", "patch", "hidden size", "blocks", "heads", "MLP", "parameters"]]
     for name, constructor in CONSTRUCTORS.items():
         config = constructor.config
+        image = (config.image_size[0], config.patch[0])
         numbers = (config.hidden_size, config.num_layers, config.num_heads, config.mlp_dim)
         parameters = f"{count_parameters(config):,}"
-        rows.append([name, str(config.patch[0]), *map(str, numbers), parameters])
-    print("\n".join(text_table(rows, "<>>>>>>")))
-    print("\nParameters are counted for 1000 classes and 224 x 224 pixels (ViTMicro4: 32 x 32).")
+        rows.append([name, *map(str, (*image, *numbers)), parameters])
+    print("\n".join(text_table(rows, "<>>>>>>>")))
+    print("\nParameters are counted for 1000 classes and images of this height and width.")
 
 
 def convert(
@@ -127,4 +128,5 @@ def _table(model: str, rows: list[Any]) -> str:
         numbers = (row.image_size, row.classes or "-", top1, row.mebibytes or "-")
         cells.append((row.name, *map(str, numbers), row.license))
     usual = [f"{a}: {row.name}" for row in rows for a in row.aliases if a.startswith("imagenet")]
-    return "\n".join([model, *text_table(cells, "<>>>><"), *usual, ""])
+    terms = {f"{row.license}: {row.terms}": None for row in rows if row.terms}
+    return "\n".join([model, *text_table(cells, "<>>>><"), *usual, *terms, ""])

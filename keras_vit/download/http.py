@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import math
+import os
 import re
 import shutil
 import ssl
@@ -30,6 +31,8 @@ _SLOWEST = 1000.0  # bytes per second, on average after `_TIMEOUT`
 _REDIRECTS = 10
 _BLOCK = 1 << 18  # bytes
 _MIB = 1 << 20
+_HUB = "https://huggingface.co/"
+_REFUSALS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}  # temporary, like all 5xx
 
 
@@ -155,7 +158,14 @@ def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256
             write_json(notes_of(part), dataclasses.asdict(source))
             say(f"Downloading {url} ({mebibytes(source.size)})")
         else:
-            raise ConnectionError(f"HTTP {response.status_code}, {terminal(response.reason)}")
+            reason = f"HTTP {response.status_code}, {terminal(response.reason)}"
+            if response.status_code in _REFUSALS and url.startswith(_HUB):
+                page = re.sub(r"/resolve/.*|\?.*", "", url).replace("/api/models/", "/")
+                reason += (
+                    f". If the repository exists, it is gated: ask for access on {page}, and set "
+                    f"HF_TOKEN to a token of your account ({_HUB}settings/tokens)"
+                )
+            raise ConnectionError(reason)
         _receive(response, part, start, source.size, limit if size is None else size)
     return source
 
@@ -211,6 +221,9 @@ def _open(url: str, ranges: Mapping[str, str]) -> tuple[requests.Response, Seque
     """Returns the response after all redirects, and the headers of each response."""
     answers: list[_Headers] = []
     sent = {"User-Agent": f"keras_vit/{__version__}"}
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if url.startswith(_HUB) and re.fullmatch(r"[!-~]+", token):
+        sent["Authorization"] = f"Bearer {token}"
     while len(answers) <= _REDIRECTS:
         response = _get(url, {**sent, "Accept-Encoding": "identity", **ranges})
         answers.append(response.headers)

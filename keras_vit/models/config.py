@@ -302,7 +302,8 @@ class ViTConfig:
 
 
 # B, L, H: Table 1 of https://arxiv.org/abs/2010.11929; Ti, S: Table 1 of
-# https://arxiv.org/abs/2106.10270; g, G: Table 2 of https://arxiv.org/abs/2106.04560.
+# https://arxiv.org/abs/2106.10270; g, G: Table 2 of https://arxiv.org/abs/2106.04560; SO400M: the
+# encoder of https://arxiv.org/abs/2303.15343; giant: that of https://arxiv.org/abs/2304.07193.
 _WIDTHS: dict[str, dict[str, Any]] = {
     "Ti": {"hidden_size": 192, "num_layers": 12, "num_heads": 3, "mlp_dim": 768},
     "S": {"hidden_size": 384, "num_layers": 12, "num_heads": 6, "mlp_dim": 1536},
@@ -311,6 +312,8 @@ _WIDTHS: dict[str, dict[str, Any]] = {
     "H": {"hidden_size": 1280, "num_layers": 32, "num_heads": 16, "mlp_dim": 5120},
     "g": {"hidden_size": 1408, "num_layers": 40, "num_heads": 16, "mlp_dim": 6144},
     "G": {"hidden_size": 1664, "num_layers": 48, "num_heads": 16, "mlp_dim": 8192},
+    "SO400M": {"hidden_size": 1152, "num_layers": 27, "num_heads": 16, "mlp_dim": 4304},
+    "giant": {"hidden_size": 1536, "num_layers": 40, "num_heads": 24, "mlp_dim": 4096},
     # Not published: a size of this package for images of 16 to 64 pixels.
     "Micro": {"hidden_size": 96, "num_layers": 4, "num_heads": 3, "mlp_dim": 192},
 }
@@ -338,7 +341,8 @@ def size(name: str) -> ViTConfig:
     """Returns the configuration of a published model size for images of 224 x 224 pixels.
 
     Args:
-        name: Width and patch side in pixels as in the papers: `"Ti/16"`, `"B/32"`, `"G/14"`;
+        name: Width and patch side in pixels as in the papers: `"Ti/16"`, `"B/32"`, `"G/14"`,
+            `"SO400M/14"` of SigLIP, `"giant/14"` of DINOv2 (for a gated MLP);
             `"R+Ti/16"`, `"R26+S/32"`, `"R50+B/16"` or `"R50+L/32"` for the hybrids; or
             `"Micro/4"`, a tiny model for images of 16 to 64 pixels.
 

@@ -17,6 +17,7 @@ from keras_vit.models import (
     count_parameters,
     count_training_flops,
 )
+from keras_vit.models.published import PLANNED
 from keras_vit.runs.recipe import Recipe
 from keras_vit.training.optimizers import state_per_weight
 
@@ -168,7 +169,7 @@ def plan(
     compiled: bool = False,
 ) -> Plan:
     """Estimates the memory and the operations that a run needs on a device."""
-    config = zoo.constructor(model).config
+    config = PLANNED.get(model) or zoo.constructor(model).config
     config = config.replace(
         classes=arguments.positive_int("classes", classes),
         image_size=recipe.image_size or config.image_size,

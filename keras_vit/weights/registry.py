@@ -11,7 +11,7 @@ import urllib.parse
 from typing import Any
 
 from keras_vit import arguments
-from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
+from keras_vit.constants import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 
 # File names in every repository: a missing local file must not cause a download.
@@ -21,6 +21,18 @@ _GENERIC = ("model.safetensors", "pytorch_model.bin")
 SCALINGS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "half": ((0.5,), (0.5,)),
     "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+    "clip": (CLIP_MEAN, CLIP_STD),
+    "unit": ((0.0,), (1.0,)),
+    # Of the satellite images of DINOv3 (https://github.com/facebookresearch/dinov3, README.md).
+    "satellite": ((0.43, 0.411, 0.296), (0.213, 0.156, 0.143)),
+}
+
+# Where to read the licenses that forbid some uses, or ask for more than a copy of their text.
+_TERMS = {
+    "BSD-3-Clause": "https://spdx.org/licenses/BSD-3-Clause.html",
+    "CC-BY-NC-4.0": "https://creativecommons.org/licenses/by-nc/4.0/",
+    "dinov3-license": "https://github.com/facebookresearch/dinov3/blob/main/LICENSE.md",
+    "fair-noncommercial-research-license": "https://huggingface.co/facebook/EUPE-ViT-B",
 }
 
 
@@ -31,7 +43,9 @@ class PublishedWeights:
     The table is `assets/weights.csv`. A name has the form
     `[repackager_]recipe_data[_ft_data][_pixels]`. Files of the original authors have no repackager;
     `jx` and `timm` are earlier and present files of PyTorch Image Models, `hf` files of
-    transformers and `bv` files of big_vision. The default of 224 pixels is omitted.
+    transformers and `bv` files of big_vision. The default of 224 pixels is omitted. Names of
+    foundation backbones are the tags of their files in PyTorch Image Models; the default size of
+    the constructor is omitted.
 
     Args:
         model: Name of the constructor, for example `"ViTB16"`.
@@ -39,26 +53,27 @@ class PublishedWeights:
         aliases: Alternative names, also unique within the model.
         urls: URLs of the file; the first URL is the source, the others are mirrors.
         format: `"npz"`, `"safetensors"` or `"pth"`.
-        dialect: Naming scheme: `"npz"`, `"timm"`, `"huggingface"` or `"torchvision"`.
+        dialect: Naming scheme: `"npz"`, `"timm"`, `"timm_eva"`, `"huggingface"` or
+            `"torchvision"`.
         mebibytes: Rounded size as published, in units of 2**20 bytes; None if unknown.
         bytes: Exact size in bytes; None if unknown.
         sha256: SHA-256 of the file in 64 hex digits; None if not published. A file without a
             published hash on a branch of the Hugging Face hub (`/resolve/main/`) is verified by
             the hash in the hub's response to the download.
         sha256_prefix: First 8 hex digits of the SHA-256 if in the file name, or None.
-        license: SPDX identifier.
+        license: SPDX identifier, or the name on the Hugging Face hub.
         source: Public files that this entry was compiled from.
         top1: Accuracy on the ImageNet-1k validation images, in percent; None if not published.
         top1_source: Public file that contains the accuracy.
         image_size: Side of the images, in pixels.
         classes: Number of classifier outputs; 0 for no classifier.
         labels: `"imagenet1k"`, `"imagenet21k"`, or None without a classifier.
-        scaling: `"half"` for pixels in [-1, 1], or `"imagenet"` for the mean and standard
-            deviation of ImageNet.
+        scaling: `"half"` for pixels in [-1, 1], `"unit"` for [0, 1], or the mean and standard
+            deviation of `"imagenet"`, `"clip"` or `"satellite"` images.
         resize: `"crop"` or `"squash"`, see `Preprocessing`.
         crop_fraction: See `Preprocessing`, in (0, 1].
         interpolation: `"bilinear"` or `"bicubic"`.
-        gelu: `"tanh"` or `"exact"`, as in the original code of `dialect`.
+        gelu: `"tanh"`, `"exact"` or `"quick"`, as in the original code of `dialect`.
         epsilon: Added to the variance in the layer norms.
         note: Further remarks, as sentences.
 
@@ -98,6 +113,11 @@ class PublishedWeights:
         """Unique file name in the cache folder; many URLs end in the same file name."""
         path = urllib.parse.urlsplit(self.urls[0]).path
         return path.strip("/").replace("/", "-")
+
+    @property
+    def terms(self) -> str | None:
+        """URL of the license; None for Apache-2.0 and MIT."""
+        return _TERMS.get(self.license)
 
 
 def list_weights(model: str | None = None) -> list[PublishedWeights]:

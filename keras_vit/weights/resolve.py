@@ -6,14 +6,15 @@ import dataclasses
 import hashlib
 import os
 import re
+import sys
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from keras_vit.download.cache import accept, fetch
-from keras_vit.models.config import size
+from keras_vit.download.cache import accept, cache_folder, fetch
 from keras_vit.models.counting import count_parameters
+from keras_vit.models.published import PUBLISHED
 from keras_vit.weights import foreign_folders, foreign_keras, hub, keras_files, metadata, registry
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers import formats, h5, npz, safetensors, torch
@@ -148,6 +149,9 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
 
     if row.format == "pth":
         torch.need_torch(Path(PurePosixPath(row.urls[0]).name))  # before hundreds of megabytes
+    if row.terms and not (cache_folder() / row.file_name).exists():
+        text = f"The license of {row.model}(weights={row.name!r}) is {row.license}: {row.terms}"
+        print(text, file=sys.stderr, flush=True)
     found = fetch(
         row.urls,
         row.file_name,
@@ -171,7 +175,5 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
 
 def _limit(model: str | None, classes: int = 21_843) -> int:
     """Returns the largest size of a download: twice the bytes of a model's float32 weights."""
-    named = re.fullmatch(r"ViT(R\d*)?([A-Za-z]+)(\d+)", model or "ViTG14")
-    stem, width, patch = named.groups() if named else ("", model, "")
-    config = size("+".join(filter(None, (stem, f"{width}/{patch}"))))
+    config = PUBLISHED.get(model or "") or PUBLISHED["ViTG14"]
     return 2 * 4 * count_parameters(config.replace(classes=classes))

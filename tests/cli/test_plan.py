@@ -28,6 +28,15 @@ def test_plan_says_what_fits_and_what_would_help(call: Call, tmp_path: Path) -> 
     assert f"Written: {report}" in output
 
 
+def test_plan_of_a_model_without_a_constructor(call: Call) -> None:
+    code, output, _ = call("plan", "--model", "DINOv37B16", "--memory", "80GB", "--inference")
+    assert code == 0
+    assert "DINOv37B16 at 256 x 256 pixels, 1000 classes: inference" in output
+    assert "6,720,127,976" in output
+    code, _, message = call("plan", "--model", "DINOv38B16", "--memory", "80GB")
+    check_failure(code, message, "`model` must be one of these")
+
+
 def test_plan_takes_its_options(call: Call, tmp_path: Path) -> None:
     report = tmp_path / "plan.json"
     code, output, _ = call(

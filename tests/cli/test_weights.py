@@ -158,6 +158,22 @@ def test_weights_of_a_model(call: Call) -> None:
     assert "ViTS16" not in output
 
 
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ("DINOv3S16", "dinov3-license: https://github.com/facebookresearch/dinov3/"),
+        ("EUPEB16", "fair-noncommercial-research-license: https://huggingface.co/facebook/EUPE"),
+        ("ViTH14", "CC-BY-NC-4.0: https://creativecommons.org/licenses/by-nc/4.0/"),
+    ],
+)
+def test_weights_say_where_to_read_a_license(call: Call, model: str, line: str) -> None:
+    code, output, _ = call("weights", model)
+    assert code == 0
+    assert [found for found in output.splitlines() if found.startswith(line)]
+    assert "MIT" not in output
+    assert "Apache-2.0: " not in output
+
+
 def test_weights_of_all_models(call: Call) -> None:
     code, output, _ = call("weights")
     assert code == 0

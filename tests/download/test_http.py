@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import socket
 import subprocess
@@ -343,3 +344,42 @@ def test_say_keeps_silent_with_keras(capsys: pytest.CaptureFixture[str]) -> None
 def test_mebibytes() -> None:
     assert mebibytes(1_303_000) == "1.2 MiB"
     assert mebibytes(None) == "unknown size"
+
+
+@pytest.mark.parametrize(
+    ("token", "sent"),
+    [("hf_abc", "Bearer hf_abc"), (" hf_abc\n", "Bearer hf_abc"), ("", None), ("a\nb", None)],
+)
+def test_token_is_sent_only_to_the_hub(
+    token: str, sent: str | None, server: Loopback, part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setattr(module, "_HUB", server.url("/hub/"))
+    with Loopback() as storage:
+        storage.pages["/file"] = Page(CONTENT)
+        for path in ("/hub/a", "/other"):
+            headers = {"Location": storage.url("/file")}
+            server.pages[path] = Page(status=302, headers=headers)
+            transfer(server.url(path), part)
+            discard(part)
+    asked = {asked.path: asked.headers.get("authorization") for asked in server.asked}
+    assert asked == {"/hub/a": sent, "/other": None}
+    assert ["authorization" in asked.headers for asked in storage.asked] == [False, False]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("path", ["/api/models/a/b?blobs=true", "/a/b/resolve/main/c.npz"])
+def test_refusal_of_the_hub_says_how_to_get_access(
+    path: str, status: int, server: Loopback, part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.pages[path] = server.pages[path.partition("?")[0]] = Page(status=status)
+    with pytest.raises(ConnectionError, match=rf"^HTTP {status}, \w+$"):
+        transfer(server.url(path), part)
+    monkeypatch.setattr(module, "_HUB", server.url("/"))
+    expected = (
+        rf"^HTTP {status}, \w+\. If the repository exists, it is gated: ask for access on "
+        rf"{re.escape(server.url('/a/b'))}, and set HF_TOKEN to a token of your account "
+        rf"\({re.escape(server.url('/settings/tokens'))}\)$"
+    )
+    with pytest.raises(ConnectionError, match=expected):
+        transfer(server.url(path), part)

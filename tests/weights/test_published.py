@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import constants
 from keras_vit.models import build
 from keras_vit.weights import hub, read_checkpoint, registry, save_weights
 from tests.bad_server import Loopback, Page
@@ -110,9 +111,64 @@ def test_file_on_a_branch_of_the_hub_needs_the_hash_of_the_hub(
     assert read_checkpoint(row.name, row.model).inferred["classes"] == 1000
 
 
+@pytest.mark.parametrize(
+    ("model", "name", "license"),
+    [
+        ("DINOv3S16", "lvd1689m", "dinov3-license: https://github.com/facebookresearch/dinov3/"),
+        ("EUPETi16", "eupe_lvd1689m", "fair-noncommercial-research-license: https://huggingface"),
+        ("DINOv2S14", "lvd142m", None),
+        ("CLIPB32", "openai", None),
+    ],
+)
+def test_license_is_named_before_a_download(
+    model: str,
+    name: str,
+    license: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    with pytest.raises(ConnectionError, match="KERAS_VIT_OFFLINE forbids connections"):
+        read_checkpoint(name, model)
+    message = capsys.readouterr().err
+    expected = f"The license of {model}(weights={name!r}) is {license}" if license else ""
+    assert message.startswith(expected)
+    assert message.count("\n") == bool(license)
+
+
+def test_backbone_is_loaded_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With random weights in timm's format, from a mirror."""
+    theirs = randomise(keras_vit.EUPETi16(False, None, pooling="token"))
+    save_weights(theirs, tmp_path / "theirs.safetensors", format="timm")
+    content = (tmp_path / "theirs.safetensors").read_bytes()
+    path = registry.find_weights("EUPETi16", "eupe_lvd1689m").urls[0].removeprefix(hub.HUB)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # where nobody listens
+    stated = {"X-Linked-Etag": hashlib.sha256(content).hexdigest()}
+    with Loopback() as server:
+        monkeypatch.setenv("KERAS_VIT_MIRROR", server.url())
+        server.pages[path] = Page(content, headers=stated)
+        model = keras_vit.EUPETi16(False, "eupe_lvd1689m", pooling="token")
+        assert "fair-noncommercial-research-license" in capsys.readouterr().err
+        again = keras_vit.EUPETi16(False, "timm/vit_tiny_patch16_dinov3_qkvb.eupe_lvd1689m")
+        with pytest.warns(UserWarning, match=r"head/kernel, head/bias\) is new: it is not loaded"):
+            classifier = keras_vit.EUPETi16(weights="eupe_lvd1689m", classes=5, reset_head=True)
+    assert classifier.output_shape == (None, 5)
+    assert capsys.readouterr().err == ""  # the second time the file is there
+    for name, weight in weights_of(model).items():
+        np.testing.assert_array_equal(weight, weights_of(theirs)[name])
+    assert again.output_shape == (None, 1 + 4 + 16 * 16, 192)
+    assert keras_vit.models.config_of(model).position_embedding == "rotary"
+    assert keras_vit.models.preprocessing_of(model).mean == constants.IMAGENET_MEAN
+
+
 def test_every_row_is_verified_or_on_a_branch_of_the_hub() -> None:
     """A file of the hub has a commit and a hash, or is verified by the hash of its branch."""
     rows = [row for row in registry.list_weights() if row.urls[0].startswith(f"{hub.HUB}/")]
     branch = [row for row in rows if row.sha256 is None]
     assert [row for row in branch if "/resolve/main/" not in row.urls[0]] == []
-    assert (len(rows), len(branch)) == (91, 87)
+    assert (len(rows), len(branch)) == (186, 182)
