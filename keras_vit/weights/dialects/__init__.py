@@ -24,7 +24,20 @@ DIALECTS = {
 
 
 def dialect_for(format: str, config: ViTConfig) -> Dialect:
-    """Returns the dialect in which a format writes models of this configuration."""
+    """Returns the dialect in which a format writes models of this configuration.
+
+    Args:
+        format: Format of `save_weights`, such as `"timm"`.
+        config: The model's configuration.
+
+    Returns:
+        The first dialect of the format that suits the configuration.
+
+    Examples:
+        >>> from keras_vit.models import size
+        >>> dialect_for("timm", size("Ti/16").replace(key_bias=False)).name
+        'timm_eva'
+    """
     found = (d for d in DIALECTS.values() if (d.format or d.name) == format and d.suits(config))
     return next(found)
 

@@ -53,8 +53,11 @@ _ROWS = (
 def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
     fields = {"gelu": "exact", "epsilon": 1e-6, "position_interpolation": "bicubic_antialiased"}
     if "position_embedding" not in inferred:  # DINOv3
-        rescale = {"position_embedding": "rotary", "position_rescale": 2.0}
-        return fields | rescale | {"epsilon": 1e-5, "pooling": "gap"}
+        fields |= {"position_embedding": "rotary", "position_rescale": 2.0, "epsilon": 1e-5}
+        # All published heads are of size 64, also those of H+.
+        width = inferred["hidden_size"] or 0
+        heads = {"num_heads": width // 64} if width and width % 64 == 0 else {}
+        return fields | {"pooling": "gap"} | heads
     if inferred["position_embedding"] == "learned" and inferred["swiglu"]:
         fields["position_embedding"] = "learned_rotary"
     return fields
