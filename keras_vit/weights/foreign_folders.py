@@ -13,15 +13,19 @@ from typing import Any
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.configs import keras_hub, timm, transformers
+from keras_vit.weights.configs import keras_hub, open_clip, timm, transformers
 from keras_vit.weights.containers.guards import WeightFileError, read_json
 from keras_vit.weights.positions import place_positions, settle_positions
 
 _OF_RUN = "last.keras"
+# Libraries by a key of their configuration files, and the keys of preprocessing there.
+_LIBRARIES = {"pretrained_cfg": timm, "model_cfg": open_clip}
+_PREPROCESSING = ("pretrained_cfg", "preprocess_cfg")
 # In the order of preference.
 _WEIGHT_FILES = (
     *("model.safetensors", "model.safetensors.index.json", "tf_model.h5"),
     *("pytorch_model.bin", "model.weights.h5"),
+    *("open_clip_model.safetensors", "open_clip_pytorch_model.bin"),
 )
 
 
@@ -46,7 +50,8 @@ def read_folder(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkp
 def configure(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     """Adds what the configuration files in a folder contain to a checkpoint."""
     try:
-        return _told(checkpoint, _json(folder / "config.json"), folder)
+        name = "open_clip_config" if checkpoint.origin.dialect == "open_clip" else "config"
+        return _told(checkpoint, _json(folder / f"{name}.json"), folder)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"The configuration in {folder} must be valid: {error}") from error
 
@@ -55,9 +60,10 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
     """Adds the model fields, class names and preprocessing in config.json to a checkpoint."""
     base = checkpoint.preprocessing or Preprocessing()
     classes = checkpoint.inferred.get("classes", 0)
-    library = timm if "pretrained_cfg" in config else transformers
-    image = config if library is timm else _json(folder / "preprocessor_config.json")
-    if library is transformers and "model_type" not in config:
+    library = next((lib for key, lib in _LIBRARIES.items() if key in config), transformers)
+    separate = library is transformers
+    image = _json(folder / "preprocessor_config.json") if separate else config
+    if separate and "model_type" not in config:
         if not image:
             return checkpoint
         config = {"model_type": "vit"}  # preprocessor_config.json alone
@@ -67,13 +73,14 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
     preprocessing = base
     # Integer pixel sizes are less exact than the metadata of this package's files, which are the
     # base then. So the metadata have priority unless preprocessor_config.json was changed.
-    if library is timm or image != transformers.write_preprocessing(base):
+    if not separate or image != transformers.write_preprocessing(base):
         preprocessing = library.read_preprocessing(image, base)
     if labels:
         preprocessing = dataclasses.replace(preprocessing, class_names=labels)
     if image_size:
         checkpoint = _placed(checkpoint, image_size)
-    described = "mean" in (config["pretrained_cfg"] or ()) if library is timm else bool(image)
+    key = next((key for key in _PREPROCESSING if key in config), "")
+    described = bool(image) if separate else "mean" in (config.get(key) or ())
     notes = {k: v for k, v in checkpoint.notes.items() if k != "preprocessing" or not described}
     inferred = checkpoint.inferred | config_fields
     return checkpoint.replace(inferred=inferred, preprocessing=preprocessing, notes=notes)
@@ -82,12 +89,15 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
 def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
     """Splits position embeddings of a non-square grid, using the image size in config.json.
 
-    A square grid only determines whether the prefix tokens have positions: the table is not split,
-    because its resolution may differ from that in the configuration.
+    It is also the image size of a model with rotary positions, which have no table. A square grid
+    only determines whether the prefix tokens have positions: the table is not split, because its
+    resolution may differ from that in the configuration.
     """
     patch = checkpoint.inferred.get("patch_size")
     if patch is None or "image_size" in checkpoint.inferred:  # from this package's metadata
         return checkpoint
+    if checkpoint.inferred["position_embedding"] == "rotary":
+        return checkpoint.replace(inferred=checkpoint.inferred | {"image_size": image_size})
     grid = (image_size[0] // patch[0], image_size[1] // patch[1])
     if grid[0] == grid[1]:
         return settle_positions(checkpoint, grid)

@@ -70,7 +70,8 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
             f"{', '.join(sorted(known)) or 'nothing'}"
         )
     if "image_size" not in config_fields:
-        stride = ViTConfig(**config_fields | {"image_size": (None, None)}).stride
+        anything = {"image_size": (None, None), "position_embedding": "none"}
+        stride = ViTConfig(**config_fields | anything).stride
         config_fields["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
     elif None in config_fields["image_size"] or "position_grid" in known:
         config_fields["position_grid"] = grid  # the graph resizes it to the size of the images

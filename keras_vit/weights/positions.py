@@ -18,6 +18,7 @@ from keras_vit.weights.checkpoint import Checkpoint, Tensors
 
 POSITION = "patch_encoder/position"  # (h, w, D)
 PREFIX_POSITION = "patch_encoder/prefix_position"  # (1, p, D)
+REGISTERS = "patch_encoder/register_tokens"  # (1, G, D)
 RELATIVE = "block_00/attention/relative_position"  # (N, K)
 ROW, COLUMN = "patch_encoder/row", "patch_encoder/column"  # (h, 1, D/2), (1, w, D/2)
 # Tables of other libraries: both tables in one, (T, D), or only that of the patches, (N, D).
@@ -185,6 +186,26 @@ def join_positions(
         return tensors
     table = table.reshape(-1, table.shape[-1])  # (N, D)
     tensors[name] = table if prefix is None else np.concatenate([prefix[0], table])
+    return tensors
+
+
+def insert_register_rows(tensors: Tensors) -> None:
+    """Inserts zeros for the register tokens in a position table that has no rows for them."""
+    registers = prefix_numbers(tensors)["register_tokens"]
+    if POSITIONS in tensors and registers:
+        others = _num_prefix(tensors) - registers
+        tensors[POSITIONS] = np.insert(tensors[POSITIONS], [others] * registers, 0, axis=0)
+
+
+def fold_register_rows(tensors: Mapping[str, np.ndarray], config: ViTConfig) -> Tensors:
+    """Adds the positions of the register tokens to these, so that only the others have rows."""
+    tensors = dict(tensors)
+    zeros = np.zeros((1, config.num_prefix_tokens, config.hidden_size), "float32")
+    rows = tensors.get(PREFIX_POSITION, zeros)
+    others = config.num_prefix_tokens - config.register_tokens
+    tensors[PREFIX_POSITION] = rows[:, :others]
+    if config.register_tokens:
+        tensors[REGISTERS] = tensors[REGISTERS] + rows[:, others:]
     return tensors
 
 

@@ -136,7 +136,7 @@ def write_weights(
             safetensors.write_safetensors(folder / "model.safetensors", written, described)
             write_json(folder / "config.json", content)
             write_json(folder / "preprocessor_config.json", image)
-        return _hub_notes(preprocessing)
+        return _hub_notes(preprocessing, config)
     else:
         safetensors.write_safetensors(path, written, described)
     return _notes(format, tensors, config)
@@ -159,15 +159,21 @@ def _published_name(name: str, format: str, config: models.ViTConfig) -> str:
     if name.startswith("distillation_classifier."):
         return name
     # The encoder is a submodule of a model with a head.
-    return f"{'deit' if config.distillation_token else 'vit'}.{name}"
+    return f"{transformers.model_type_of(config)}.{name}"
 
 
-def _hub_notes(preprocessing: Preprocessing) -> list[str]:
-    """Returns notes on preprocessing that preprocessor_config.json cannot represent."""
+def _hub_notes(preprocessing: Preprocessing, config: models.ViTConfig) -> list[str]:
+    """Returns notes on what config.json and preprocessor_config.json cannot represent."""
     usual = {"channels": "rgb", "antialias": True, "exif_orientation": True}
     lost = {name: getattr(preprocessing, name) for name in usual}
     said = ", ".join(f"{name}={lost[name]!r}" for name in lost if lost[name] != usual[name])
-    return [f"Image processors of transformers cannot represent {said}."] if said else []
+    notes = [f"Image processors of transformers cannot represent {said}."] if said else []
+    if config.pooling not in ("none", pooling := transformers.pooling_of(config)):
+        notes.append(
+            "The format 'huggingface' does not record that the model uses "
+            f"pooling={config.pooling!r}; transformers will use pooling={pooling!r}."
+        )
+    return notes
 
 
 def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]:

@@ -251,7 +251,8 @@ def test_what_image_processors_cannot_be_told_is_warned_of(tmp_path: Path) -> No
     ("changes", "message"),
     [
         ({"position_embedding": "learned_2d"}, "Without a name: patch_encoder/column, patch_e"),
-        ({"layer_scale": 0.1}, "Without a name: block_00/scale_1/gamma, block_00/scale_2/gamma"),
+        # A model of transformers with layer scale is a DINOv2, which has no such classifier.
+        ({"layer_scale": 0.1}, "Without a name: (block_00/scale_1/gamma, block|head/bias, head/k)"),
         ({"register_tokens": 3}, "Without a name: patch_encoder/register_tokens. Without"),
     ],
 )
@@ -376,3 +377,10 @@ def test_labels_of_another_number_are_not_written(tmp_path: Path) -> None:
     save_weights(model, tmp_path / "m")
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert config["id2label"] == {str(index): f"LABEL_{index}" for index in range(11)}
+
+
+def test_another_pooling_than_that_of_transformers_is_noted(tmp_path: Path) -> None:
+    fields = SQUARE | {"classes": 0, "pooling": "gap"}
+    lost = r"uses pooling='gap'; transformers will use pooling='token'\."
+    with pytest.warns(UserWarning, match=lost):
+        save_weights(model_for(fields), tmp_path / "m", "huggingface")

@@ -4,9 +4,11 @@ from keras_vit.models import ViTConfig
 from keras_vit.weights.dialects.dialect import Dialect, Row
 from keras_vit.weights.dialects.flax import FLAX
 from keras_vit.weights.dialects.huggingface import HUGGING_FACE
+from keras_vit.weights.dialects.huggingface_backbones import BEIT, CLIP, DINOV2, DINOV3
 from keras_vit.weights.dialects.kecam import KECAM
 from keras_vit.weights.dialects.keras_hub import KERAS_HUB
 from keras_vit.weights.dialects.keras_vit_pypi import KERAS_VIT_PYPI
+from keras_vit.weights.dialects.open_clip import OPEN_CLIP
 from keras_vit.weights.dialects.tf_transformers import TF_TRANSFORMERS
 from keras_vit.weights.dialects.timm import TIMM
 from keras_vit.weights.dialects.timm_eva import TIMM_EVA
@@ -17,7 +19,7 @@ from keras_vit.weights.dialects.vit_keras import VIT_KERAS
 DIALECTS = {
     dialect.name: dialect
     for dialect in (
-        *(FLAX, TIMM_EVA, TIMM, HUGGING_FACE, TORCHVISION),
+        *(FLAX, TIMM_EVA, TIMM, DINOV2, DINOV3, CLIP, BEIT, HUGGING_FACE, OPEN_CLIP, TORCHVISION),
         *(VIT_KERAS, KERAS_VIT_PYPI, KECAM, TF_TRANSFORMERS, KERAS_HUB),
     )
 }

@@ -10,7 +10,10 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.positions import POSITIONS
 
 # Libraries whose weights were trained with different preprocessings.
-_SEVERAL = ("timm", "timm_eva", "huggingface", "tf_transformers")
+_SEVERAL = (
+    *("timm", "timm_eva", "huggingface", "tf_transformers"),
+    *("dinov2", "dinov3_vit", "clip", "beit", "open_clip"),
+)
 
 
 def assume(checkpoint: Checkpoint) -> Checkpoint:

@@ -21,7 +21,11 @@ from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Origin
 from keras_vit.weights.dialects.axes import Layout, sides
 from keras_vit.weights.infer_config import infer_fields
-from keras_vit.weights.positions import join_positions
+from keras_vit.weights.positions import (
+    fold_register_rows,
+    insert_register_rows,
+    join_positions,
+)
 
 # Part of the table for models whose last norm comes after the pooling.
 NORM_AFTER_POOLING = "norm after pooling"
@@ -96,6 +100,10 @@ class Dialect:
         left: Patterns of names to ignore deliberately, for example of a decoder.
         tidy: Converts names and tensors of older or newer files to those of the table.
         loose_positions: Whether a position table may lack rows for the prefix tokens.
+        bare_registers: Whether a position table has no rows for the register tokens. They are
+            read as zeros, and added to the tokens to be written.
+        packed: Tensors of files that hold several of the table in equal parts of the first axis.
+        notes: Sentences on what is not read as it is in the file, by the pattern of a name.
         prefix: Text before all tensor names of a file, which is ignored.
 
     Examples:
@@ -118,6 +126,9 @@ class Dialect:
     left: tuple[str, ...] = ()
     tidy: Tidy = lambda tensors: {name: (name, tensor) for name, tensor in tensors.items()}
     loose_positions: bool = False
+    bare_registers: bool = False
+    packed: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prefix: str = ""
 
     def speaks(self, names: Iterable[str]) -> bool:
@@ -174,6 +185,8 @@ class Dialect:
             parts = [row.layout.read(named.pop(name), sizes) for name in names]
             found[ours] = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
             origins[ours] = tuple(original[name] for name in names)
+        if self.bare_registers:
+            insert_register_rows(found)
         inferred = infer_fields(found, loose_positions=self.loose_positions)
         inferred |= self.numerics(inferred)
         letters = {"num_heads": "K", "channels": "C"}
@@ -188,6 +201,7 @@ class Dialect:
         origin = Origin(self.name, origins, tuple(original[name] for name in left))
         ignored = f"The prefix {self.prefix!r} of all tensor names in {source} is ignored"
         notes = {"prefix": ignored} if self.prefix else {}
+        notes |= {p: f"{source}: {note}" for p, note in self.notes.items() if _any(p, tensors)}
         return Checkpoint(source, found, inferred, None, origin, self.loose_positions, notes)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
@@ -203,12 +217,15 @@ class Dialect:
         Raises:
             ValueError: If the dialect does not support a tensor, or requires a missing tensor.
         """
-        kind = config.position_embedding
+        kind, format = config.position_embedding, self.format or self.name
         if POSITIONS[kind].in_attention and kind not in self.in_attention:
             raise ValueError(
-                f"The format {self.name!r} must support the model's positions. Received: "
+                f"The format {format!r} must support the model's positions. Received: "
                 f"position_embedding={kind!r}. Write this model in the 'keras' format."
             )
+        if self.bare_registers:
+            tensors = fold_register_rows(tensors, config)
+            config = config.replace(prefix_position=True)
         tensors = join_positions(tensors, config, loose=self.loose_positions)
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
         sizes |= {"P": config.patch[0], "Q": config.patch[1], "C": config.channels}
@@ -230,7 +247,7 @@ class Dialect:
         lacking = [_fill(ours, (("block", 0),), block_digits=2) for ours in needed]
         if homeless or lacking:
             raise ValueError(
-                f"The format {self.name!r} must have a name for every tensor of the model, and the "
+                f"The format {format!r} must have a name for every tensor of the model, and the "
                 f"model must have a tensor for every name. Without a name: {_some(homeless)}. "
                 f"Without a tensor: {_some(lacking)}. Write this model in the 'keras' format."
             )
@@ -243,11 +260,19 @@ class Dialect:
             for theirs, share in zip(row.names, shares, strict=True):
                 tensor = row.layout.write(share, sizes)
                 written[_fill(theirs, index)] = np.ascontiguousarray(tensor)
+        for whole, parts in self.packed.items():
+            if parts[0] in written:
+                written[whole] = np.concatenate([written.pop(name) for name in parts])
         return written
 
     def _tidied(self, tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
         """Returns the names and tensors of a file by the names of the table."""
         tidied = self.tidy({n.removeprefix(self.prefix): tensor for n, tensor in tensors.items()})
+        for whole, names in self.packed.items():
+            if whole in tidied:
+                old, tensor = tidied.pop(whole)
+                parts = np.array_split(np.atleast_1d(tensor), len(names))
+                tidied |= {name: (old, part) for name, part in zip(names, parts, strict=True)}
         return {name: (self.prefix + old, tensor) for name, (old, tensor) in tidied.items()}
 
     def _expected(self, names: set[str]) -> Iterator[tuple[Row, Index, list[str]]]:
@@ -262,7 +287,8 @@ class Dialect:
             for template in row.names:
                 for _, index in _matches(template, names):
                     found.add(index)
-                    present.add(row.part_at(index))
+                    if template == row.names[0]:  # the others may belong to another part as well
+                        present.add(row.part_at(index))
         kinds = {kind: found | _gaps(found) for kind, found in kinds.items()}
         replaced = {row.ours for row in self.rows if row.part and (row.part, ()) in present}
         for row in self.rows:
@@ -344,6 +370,10 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(
         "".join(rf"(?P<{p[1:-1]}>\d+)" if p.startswith("{") else re.escape(p) for p in parts)
     )
+
+
+def _any(pattern: str, names: Iterable[str]) -> bool:
+    return any(re.fullmatch(pattern, name) for name in names)
 
 
 def _some(names: list[str]) -> str:

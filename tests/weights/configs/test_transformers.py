@@ -231,3 +231,70 @@ def test_numerics_survive_config_json() -> None:
     for fields in ({"gelu": "tanh", "epsilon": 1e-12}, {"gelu": "exact", "epsilon": 1e-3}):
         content = json.loads(json.dumps(write_config(tiny_config(**SQUARE | fields), None)))
         assert read_config(content, "m") == {"num_heads": 4, **fields}
+
+
+BACKBONE: dict[str, Any] = SQUARE | {"classes": 0, "mlp_dim": 48, "layer_scale": 0.1}
+RELATIVE = BACKBONE | {"position_embedding": "relative", "key_bias": False}
+ROTARY = BACKBONE | {"position_embedding": "rotary", "key_bias": False, "swiglu": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "expected"),
+    [
+        (BACKBONE, "dinov2", {"mlp_ratio": 2, "use_swiglu_ffn": False, "use_mask_token": False}),
+        (
+            BACKBONE | {"register_tokens": 3, "swiglu": True, "mlp_dim": 32},
+            "dinov2_with_registers",
+            {"mlp_ratio": 2, "use_swiglu_ffn": True, "num_register_tokens": 3},
+        ),
+        (
+            ROTARY | {"num_heads": 2, "position_rescale": 2.0},
+            "dinov3_vit",
+            {"hidden_act": "silu", "pos_embed_rescale": 2.0, "key_bias": False},
+        ),
+        (
+            SQUARE | {"classes": 0, "pre_norm": True, "patch_bias": False, "gelu": "quick"},
+            "clip_vision_model",
+            {"hidden_act": "quick_gelu", "intermediate_size": 29},
+        ),
+        (
+            SQUARE | {"classes": 0, "class_token": False, "pooling": "map"},
+            "siglip_vision_model",
+            {"hidden_act": "gelu_new", "architectures": ["SiglipVisionModel"]},
+        ),
+        (
+            RELATIVE | {"classes": 5, "pooling": "gap", "norm_after_pooling": True},
+            "beit",
+            {"use_mean_pooling": True, "architectures": ["BeitForImageClassification"]},
+        ),
+    ],
+)
+def test_config_of_a_backbone(fields: dict[str, Any], kind: str, expected: dict[str, Any]) -> None:
+    config = tiny_config(**fields)
+    content = write_config(config, None)
+    assert content["model_type"] == kind
+    assert {key: content[key] for key in expected} == expected
+    found = read_config(content, "m")
+    assert (found["num_heads"], found["epsilon"]) == (config.num_heads, config.epsilon)
+
+
+def test_a_width_that_is_no_ratio_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Received: mlp_dim=47\. Write"):
+        write_config(tiny_config(**BACKBONE | {"mlp_dim": 47}), None)
+
+
+@pytest.mark.parametrize(("kind", "heads"), [("siglip", 12), ("clip", 12)])
+def test_config_of_both_towers(kind: str, heads: int) -> None:
+    vision = {"hidden_act": "gelu", "image_size": 28}
+    content = {"model_type": kind, "vision_config": vision, "hidden_act": "none"}
+    assert read_config(content, "m") == {"num_heads": heads, "gelu": "exact"}
+    assert read_image_size(content) == (28, 28)
+
+
+def test_other_bases_of_rotary_positions_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"`rope_theta` of m must be 100\.0\. Received: .*=10"):
+        read_config({"model_type": "dinov3_vit", "rope_theta": 10.0}, "m")
+    gated = {"model_type": "dinov3_vit", "use_gated_mlp": True}
+    assert read_config(gated | {"hidden_act": "silu"}, "m") == {"num_heads": 6, "gelu": "exact"}
+    with pytest.raises(ValueError, match="`hidden_act` of m must be one of silu"):
+        read_config(gated | {"hidden_act": "gelu"}, "m")

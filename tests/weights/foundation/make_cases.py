@@ -3,7 +3,7 @@
 Each case is a file of tensors (`tensor/NAME`), images (`images0`, ...), the outputs of the
 library's own code for them (`outputs0`, ...) and its configuration file (`config`).
 
-Run in an environment with torch, timm 1.0.31 and safetensors:
+Run in an environment with torch, timm 1.0.31, transformers 5.23, open_clip 3.3 and safetensors:
     python tests/weights/foundation/make_cases.py
 """
 
@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import functools
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import open_clip
 import torch
+import transformers
+from safetensors.torch import load_file
 from timm.layers import SwiGLUPacked
 from timm.models.beit import Beit
 from timm.models.beit import checkpoint_filter_fn as beit_filter
@@ -97,7 +101,82 @@ def timm_cases() -> None:
     write("timm_siglip", randomise(siglip))
 
 
+HF: dict[str, Any] = {
+    **{"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": HEADS},
+    **{"patch_size": 4, "image_size": 16},
+}
+TOWERS = (transformers.CLIPVisionModel, transformers.SiglipVisionModel)
+WIDTH = {"intermediate_size": 40}
+
+
+def write_hf(name: str, model: transformers.PreTrainedModel, *sizes: Any, **options: Any) -> None:
+    """Writes one case of transformers: logits, or the pooled output; `sizes` are further ones."""
+    randomise(model)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tensors = load_file(Path(folder) / "model.safetensors")
+    # As in the files of the hub, which older releases read as well.
+    tower = "vision_model." if isinstance(model, TOWERS) else ""
+    content: dict[str, Any] = {f"tensor/{tower}{k}": v.numpy() for k, v in tensors.items()}
+    for index, size in enumerate([(16, 16), *sizes]):
+        images = torch.randn(2, 3, *size)
+        with torch.no_grad():
+            outputs = model(images, **(options if index else {}))
+        found = outputs.logits if "logits" in outputs else outputs.pooler_output
+        content[f"images{index}"] = images.numpy().transpose(0, 2, 3, 1)
+        content[f"outputs{index}"] = found.numpy()
+    config = json.dumps(model.config.to_dict())
+    np.savez_compressed(FOLDER / f"{name}.npz", config=config, **content)
+
+
+def hf_cases() -> None:
+    kinds = transformers
+    dinov2 = kinds.Dinov2Config(**HF, mlp_ratio=2)
+    write_hf("hf_dinov2", kinds.Dinov2Model(dinov2), (24, 20), (12, 12))
+    registers = kinds.Dinov2WithRegistersConfig(**HF, mlp_ratio=2, use_swiglu_ffn=True)
+    model = kinds.Dinov2WithRegistersModel(registers)
+    write_hf("hf_dinov2_with_registers", model, (24, 20), (12, 12))
+    dinov3 = kinds.DINOv3ViTConfig(**HF, **WIDTH, num_register_tokens=4)
+    write_hf("hf_dinov3", kinds.DINOv3ViTModel(dinov3), (12, 20))
+    gated = {"use_gated_mlp": True, "hidden_act": "silu", "query_bias": False, "value_bias": False}
+    gated = kinds.DINOv3ViTConfig(**HF, **WIDTH, **gated, num_register_tokens=4)
+    write_hf("hf_dinov3_gated", kinds.DINOv3ViTModel(gated), (12, 20))
+    resized = {"interpolate_pos_encoding": True}
+    siglip = kinds.SiglipVisionModel(kinds.SiglipVisionConfig(**HF, **WIDTH))
+    write_hf("hf_siglip", siglip, (24, 20), **resized)
+    clip = kinds.CLIPVisionModel(kinds.CLIPVisionConfig(**HF, **WIDTH))
+    write_hf("hf_clip", clip, (24, 20), **resized)
+    beit = {**HF, **WIDTH, "use_relative_position_bias": True}
+    write_hf("hf_beit", kinds.BeitModel(kinds.BeitConfig(**beit, use_mask_token=True)))
+    labelled = kinds.BeitConfig(**beit, use_mean_pooling=False, num_labels=7)
+    write_hf("hf_beit_token", kinds.BeitForImageClassification(labelled))
+    labelled = kinds.BeitConfig(**beit, num_labels=7)
+    write_hf("hf_beit_classifier", kinds.BeitForImageClassification(labelled))
+
+
+def open_clip_cases() -> None:
+    vision = {"image_size": 16, "width": 24, "layers": 2, "patch_size": 4, "mlp_ratio": 2.0}
+    text = {"context_length": 8, "vocab_size": 11, "width": 8, "heads": 2, "layers": 1}
+    config = {"embed_dim": 8, "quick_gelu": True, "text_cfg": text}
+    config["vision_cfg"] = {**vision, "head_width": 24 // HEADS}
+    model = randomise(open_clip.CLIP(**config))
+    large = {**config, "vision_cfg": {**config["vision_cfg"], "image_size": (24, 20)}}
+    other = open_clip.CLIP(**large).eval()
+    state = dict(model.state_dict())
+    open_clip.model.resize_pos_embed(state, other)
+    other.load_state_dict(state)
+    content: dict[str, Any] = {f"tensor/{k}": v.numpy() for k, v in model.state_dict().items()}
+    for index, (tower, size) in enumerate([(model.visual, (16, 16)), (other.visual, (24, 20))]):
+        images, tower.proj = torch.randn(2, 3, *size), None
+        with torch.no_grad():
+            content[f"outputs{index}"] = tower(images).numpy()
+        content[f"images{index}"] = images.numpy().transpose(0, 2, 3, 1)
+    described = {"model_cfg": config, "preprocess_cfg": {"resize_mode": "shortest"}}
+    np.savez_compressed(FOLDER / "openclip.npz", config=json.dumps(described), **content)
+
+
 if __name__ == "__main__":
-    torch.manual_seed(0)
     FOLDER.mkdir(exist_ok=True)
-    timm_cases()
+    for cases in (timm_cases, hf_cases, open_clip_cases):
+        torch.manual_seed(0)
+        cases()

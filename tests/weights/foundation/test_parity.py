@@ -17,6 +17,7 @@ from tests.helpers import JIT, numpy
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.npz"))
 TOLERANCE = 2e-5  # largest difference seen: 8e-7
+READ_ONLY = [case for case in CASES if case.stem == "openclip"]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 
 
@@ -25,8 +26,9 @@ def read(case: Path, folder: Path) -> tuple[dict[str, np.ndarray], Checkpoint]:
     with np.load(case) as stored:
         content = dict(stored)
     tensors = {k.removeprefix("tensor/"): v for k, v in content.items() if k.startswith("tensor/")}
-    write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    (folder / "config.json").write_text(str(content["config"]))
+    prefix = "open_clip_" if case in READ_ONLY else ""
+    write_safetensors(folder / f"{prefix}model.safetensors", tensors, {"format": "pt"})
+    (folder / f"{prefix}config.json").write_text(str(content["config"]))
     return content, read_checkpoint(folder)
 
 
@@ -48,11 +50,13 @@ def test_outputs_are_those_of_the_library(case: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@each_case
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case not in READ_ONLY], ids=lambda path: path.stem
+)
 def test_the_file_is_written_back_bit_for_bit(case: Path, tmp_path: Path) -> None:
     content, checkpoint = read(case, tmp_path)
     model = built(checkpoint, content["images0"].shape[1:3])
-    format = case.stem.split("_")[0]
+    format = {"hf": "huggingface"}.get(library := case.stem.split("_")[0], library)
     target = tmp_path / ("back.safetensors" if format == "timm" else "back")
     save_weights(model, target, format)
     again = read_safetensors(target if format == "timm" else target / "model.safetensors")

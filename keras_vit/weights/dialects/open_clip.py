@@ -1,0 +1,45 @@
+"""Weight names and layouts of open_clip, also of the original CLIP; the text tower is ignored."""
+
+from __future__ import annotations
+
+from keras_vit.weights.dialects.dialect import Dialect, Row, exact
+from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, group, norm
+
+_BLOCK = "visual.transformer.resblocks.{block}."
+
+# src/open_clip/transformer.py and model.py of https://github.com/mlfoundations/open_clip, release
+# 3.3.0; open_clip_config.json overrides these.
+OPEN_CLIP = Dialect(
+    "open_clip",
+    "open_clip",
+    (
+        Row("patch_encoder/class_token", "visual.class_embedding", "D -> 11D"),
+        Row("patch_encoder/positions", "visual.positional_embedding", "TD"),
+        *group(
+            "embedding", ("", "", "conv1"), ALL_TORCH, scope="visual/", optional=("patch bias",)
+        ),
+        *norm("pre_norm", "visual.ln_pre", TORCH, "norm before the blocks"),
+        Row("block_{block}/attention/qkv/kernel", f"{_BLOCK}attn.in_proj_weight", "UD -> DU"),
+        Row("block_{block}/attention/qkv/bias", f"{_BLOCK}attn.in_proj_bias", "U"),
+        *group(
+            "block",
+            ("ln_1", "", "attn.out_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"),
+            ALL_TORCH,
+            scope=_BLOCK,
+        ),
+        Row("block_{block}/scale_1/gamma", f"{_BLOCK}ls_1.gamma", "D", "layer scale"),
+        Row("block_{block}/scale_2/gamma", f"{_BLOCK}ls_2.gamma", "D", "layer scale"),
+        *group("top", ("ln_post",), ALL_TORCH, scope="visual/"),
+    ),
+    marks=("visual.class_embedding", "visual.conv1.weight"),
+    numerics=exact(epsilon=1e-5, position_interpolation="bicubic_antialiased"),
+    left=(
+        *(r"(transformer|token_embedding|ln_final|text)\..*", r"(positional|cls)_embedding"),
+        *(r"text_projection(\.weight)?", r"logit_(scale|bias)", r"attn_mask", r"visual\.proj"),
+        *(r"input_resolution", r"context_length", r"vocab_size"),
+    ),
+    notes={
+        r"visual\.proj": "the projection to the space that images and texts share is not read; the "
+        "model returns the vector before it"
+    },
+)
