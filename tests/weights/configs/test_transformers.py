@@ -283,11 +283,11 @@ def test_a_width_that_is_no_ratio_is_refused() -> None:
         write_config(tiny_config(**BACKBONE | {"mlp_dim": 47}), None)
 
 
-@pytest.mark.parametrize(("kind", "heads"), [("siglip", 12), ("clip", 12)])
-def test_config_of_both_towers(kind: str, heads: int) -> None:
-    vision = {"hidden_act": "gelu", "image_size": 28}
+@pytest.mark.parametrize("kind", ["siglip", "clip"])
+def test_config_of_both_towers(kind: str) -> None:
+    vision = {"hidden_act": "gelu", "image_size": 28, "num_attention_heads": 5}
     content = {"model_type": kind, "vision_config": vision, "hidden_act": "none"}
-    assert read_config(content, "m") == {"num_heads": heads, "gelu": "exact"}
+    assert read_config(content, "m") == {"num_heads": 5, "gelu": "exact"}
     assert read_image_size(content) == (28, 28)
 
 
@@ -295,6 +295,6 @@ def test_other_bases_of_rotary_positions_are_refused() -> None:
     with pytest.raises(ValueError, match=r"`rope_theta` of m must be 100\.0\. Received: .*=10"):
         read_config({"model_type": "dinov3_vit", "rope_theta": 10.0}, "m")
     gated = {"model_type": "dinov3_vit", "use_gated_mlp": True}
-    assert read_config(gated | {"hidden_act": "silu"}, "m") == {"num_heads": 6, "gelu": "exact"}
+    assert read_config(gated | {"hidden_act": "silu"}, "m") == {"gelu": "exact"}
     with pytest.raises(ValueError, match="`hidden_act` of m must be one of silu"):
         read_config(gated | {"hidden_act": "gelu"}, "m")
