@@ -51,7 +51,7 @@ _DINOV2 = (
     _DROPOUTS | _BIAS | _MASK | {"use_swiglu_ffn": "swiglu", "layerscale_value": "layer_scale"}
 )
 _DINOV3 = {
-    **{"query_bias": "qkv_bias", "value_bias": "qkv_bias", "key_bias": "key_bias"},
+    **{"query_bias": "qkv_bias", "value_bias": "qkv_bias"},  # keys have none
     **{"use_gated_mlp": "swiglu", "layerscale_value": "layer_scale"},
 }
 _BEIT = {"layer_scale_init_value": "layer_scale", "use_mean_pooling": "norm_after_pooling"}

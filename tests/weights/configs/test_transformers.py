@@ -250,7 +250,7 @@ ROTARY = BACKBONE | {"position_embedding": "rotary", "key_bias": False, "swiglu"
         (
             ROTARY | {"num_heads": 2, "position_rescale": 2.0},
             "dinov3_vit",
-            {"hidden_act": "silu", "pos_embed_rescale": 2.0, "key_bias": False},
+            {"hidden_act": "silu", "pos_embed_rescale": 2.0, "query_bias": True},
         ),
         (
             SQUARE | {"classes": 0, "pre_norm": True, "patch_bias": False, "gelu": "quick"},
@@ -276,6 +276,13 @@ def test_config_of_a_backbone(fields: dict[str, Any], kind: str, expected: dict[
     assert {key: content[key] for key in expected} == expected
     found = read_config(content, "m")
     assert (found["num_heads"], found["epsilon"]) == (config.num_heads, config.epsilon)
+
+
+def test_no_bias_of_dinov3_is_none_of_keys() -> None:
+    fields = ROTARY | {"num_heads": 2, "qkv_bias": False, "key_bias": True}
+    content = write_config(tiny_config(**fields), None)
+    assert (content["query_bias"], content["value_bias"]) == (False, False)
+    assert "key_bias" not in content  # False in the library
 
 
 def test_a_width_that_is_no_ratio_is_refused() -> None:
