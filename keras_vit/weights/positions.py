@@ -189,7 +189,7 @@ def join_positions(
     return tensors
 
 
-def insert_register_rows(tensors: Tensors) -> None:
+def insert_registers(tensors: Tensors) -> None:
     """Inserts zeros for the register tokens in a position table that has no rows for them."""
     registers = prefix_numbers(tensors)["register_tokens"]
     if POSITIONS in tensors and registers:
@@ -197,7 +197,7 @@ def insert_register_rows(tensors: Tensors) -> None:
         tensors[POSITIONS] = np.insert(tensors[POSITIONS], [others] * registers, 0, axis=0)
 
 
-def fold_register_rows(tensors: Mapping[str, np.ndarray], config: ViTConfig) -> Tensors:
+def fold_registers(tensors: Mapping[str, np.ndarray], config: ViTConfig) -> Tensors:
     """Adds the positions of the register tokens to these, so that only the others have rows."""
     tensors = dict(tensors)
     zeros = np.zeros((1, config.num_prefix_tokens, config.hidden_size), "float32")

@@ -254,3 +254,10 @@ def test_an_unsound_configuration(file: str, fields: dict[str, Any], folder: Pat
     change(folder / file, **fields)
     with pytest.raises(ValueError, match=r"The configuration in .*m must be valid: "):
         read_checkpoint(folder)
+
+
+def test_rotary_positions_have_no_table_but_an_image_size(tmp_path: Path) -> None:
+    fields = {"position_embedding": "rotary", "key_bias": False, "layer_scale": 0.1, "classes": 0}
+    config = tiny_config(image_size=(15, 15), patch_size=3, num_heads=2, **fields)
+    save_weights(randomise(build(config)), tmp_path / "m", "huggingface")
+    assert read_checkpoint(strip(tmp_path / "m")).inferred["image_size"] == (15, 15)

@@ -110,3 +110,10 @@ def test_config_of_a_published_width_knows_its_heads() -> None:
     found = config_of(Checkpoint("a", {}, inferred | {"position_grid": (14, 20)}))
     assert (found.num_heads, found.image_size) == (3, (224, 320))
     assert found.classifier_activation is None
+
+
+def test_relative_positions_determine_the_image_size() -> None:
+    model = tiny_model(position_embedding="relative", image_size=(15, 15), patch_size=3)
+    tensors = {name: np.asarray(variable) for name, variable in variables_of(model).items()}
+    checkpoint = Checkpoint("x", tensors, infer_fields(tensors))
+    assert config_of(checkpoint, num_heads=4, patch_size=(3, 3)).image_size == (15, 15)

@@ -18,3 +18,15 @@ def translated(key: str, value: Any, values: Mapping[str, str], source: str) -> 
             f"`{key}` of {source} must be one of {', '.join(values)}. Received: {key}={value!r}"
         )
     return values[value]
+
+
+def image_sides(size: Any) -> tuple[int, int] | None:
+    """Returns the height and width in a `size` entry, which is one number in older files."""
+    if isinstance(size, Mapping):
+        size = size.get("shortest_edge") or (size.get("height"), size.get("width"))
+    if isinstance(size, int):
+        return size, size
+    if not isinstance(size, (tuple, list)) or len(size) != 2:
+        return None
+    height, width = size
+    return (height, width) if isinstance(height, int) and isinstance(width, int) else None

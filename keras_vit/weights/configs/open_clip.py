@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
-from keras_vit.weights.configs.keys import present, translated
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.configs.keys import image_sides, present, translated
 
 _POOLINGS = {"tok": "token", "avg": "gap"}
 _RESIZES = {"shortest": "crop", "squash": "squash", "longest": "pad"}
@@ -31,11 +31,7 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """Returns the model's image size, or None if the file does not specify it."""
-    size = _vision(config).get("image_size")
-    if size is None:
-        return None
-    height, width = (size, size) if isinstance(size, int) else size
-    return height, width
+    return image_sides(_vision(config).get("image_size"))
 
 
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
@@ -46,11 +42,10 @@ def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | No
 def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
     """Returns the preprocessing of open_clip, which crops nothing but to the aspect ratio."""
     told = config.get("preprocess_cfg") or {}
-    changes = present(told, {"mean": "mean", "std": "std"}) | {"crop_fraction": 1.0}
+    changes = present(told, {name: name for name in ("mean", "std", "interpolation")})
+    changes["crop_fraction"] = 1.0
     if size := read_image_size(config):
         changes["size"] = size
-    if told.get("interpolation") in INTERPOLATIONS:
-        changes["interpolation"] = told["interpolation"]
     if told.get("resize_mode") in _RESIZES:
         changes["resize"] = _RESIZES[told["resize_mode"]]
     return dataclasses.replace(base, **changes)

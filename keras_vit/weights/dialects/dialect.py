@@ -21,11 +21,7 @@ from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Origin
 from keras_vit.weights.dialects.axes import Layout, sides
 from keras_vit.weights.infer_config import infer_fields
-from keras_vit.weights.positions import (
-    fold_register_rows,
-    insert_register_rows,
-    join_positions,
-)
+from keras_vit.weights.positions import fold_registers, insert_registers, join_positions
 
 # Part of the table for models whose last norm comes after the pooling.
 NORM_AFTER_POOLING = "norm after pooling"
@@ -186,7 +182,7 @@ class Dialect:
             found[ours] = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
             origins[ours] = tuple(original[name] for name in names)
         if self.bare_registers:
-            insert_register_rows(found)
+            insert_registers(found)
         inferred = infer_fields(found, loose_positions=self.loose_positions)
         inferred |= self.numerics(inferred)
         letters = {"num_heads": "K", "channels": "C"}
@@ -224,7 +220,7 @@ class Dialect:
                 f"position_embedding={kind!r}. Write this model in the 'keras' format."
             )
         if self.bare_registers:
-            tensors = fold_register_rows(tensors, config)
+            tensors = fold_registers(tensors, config)
             config = config.replace(prefix_position=True)
         tensors = join_positions(tensors, config, loose=self.loose_positions)
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}

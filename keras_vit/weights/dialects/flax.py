@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,8 +56,7 @@ _ROWS = (
 def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
     """Renames tensors as in the published files, and flattens group norm parameters."""
     tidied = {}
-    for name, tensor in tensors.items():
-        plain = name.removeprefix("params/").removeprefix("opt/target/")
+    for name, plain, tensor in _unstacked(tensors):
         published = plain
         if match := _BLOCK_NAME.fullmatch(plain):
             module = _NEW_TO_PUBLISHED.get(match[2], match[2])
@@ -72,6 +71,17 @@ def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
             tensor = tensor.reshape(-1)
         tidied[published] = (name, tensor)
     return tidied
+
+
+def _unstacked(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yields old and new names without prefixes, and tensors of which each block has its own."""
+    for name, tensor in tensors.items():
+        plain = name.removeprefix("params/").removeprefix("opt/target/").removeprefix("img/")
+        if plain.startswith("Transformer/encoderblock/") and tensor.ndim and tensor.size:
+            for index, part in enumerate(tensor):
+                yield name, plain.replace("encoderblock", f"encoderblock_{index}"), part
+        else:
+            yield name, plain, tensor
 
 
 def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,6 +99,7 @@ FLAX = Dialect(
     _ROWS,
     marks=("embedding/kernel", "Transformer/encoder_norm/scale"),
     numerics=_numerics,
-    left=(r"opt/.*", r"chrono/.*", r"step"),  # of a training run of big_vision
+    # Of a training run of big_vision, and SigLIP's tower of texts, temperature and bias.
+    left=(r"opt/.*", r"chrono/.*", r"step", r"txt/.*", r"t", r"b"),
     tidy=_tidy,
 )

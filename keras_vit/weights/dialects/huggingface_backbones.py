@@ -6,51 +6,18 @@ In files of SigLIP and CLIP, the tower of texts is ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_vit.models import ViTConfig
 from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row, exact, renamed
-from keras_vit.weights.dialects.huggingface import LAYERS
-from keras_vit.weights.dialects.rows import ALL_TORCH, QKV, TORCH, group, norm
+from keras_vit.weights.dialects.huggingface import EMBEDDING, LAYERS
+from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, group, norm
 
-_REGISTERS = "register_tokens"
 _LAYER = "encoder.layer.{block}."
-
-
-def _block(*rows: tuple[str, str | tuple[str, ...], str, str]) -> Iterator[Row]:
-    for ours, theirs, axes, part in rows:
-        yield Row(f"block_{{block}}/{ours}", theirs, axes, part)
-
-
-def _attention(names: tuple[str, ...]) -> Iterator[Row]:
-    """Yields the rows of queries, keys and values whose keys have no bias."""
-    weights, biases = (tuple(name + ending for name in names) for ending in TORCH)
-    yield from _block(
-        ("attention/qkv/kernel", weights, "ED -> DE", ""),
-        ("attention/query_value_bias", biases[::2], "D", "query and value bias"),
-    )
-
-
-def _scales(*theirs: str) -> Iterator[Row]:
-    for number, name in enumerate(theirs, 1):
-        yield from _block((f"scale_{number}/gamma", name, "D", "layer scale"))
-
-
-def _mlp(kind: str, theirs: str | tuple[str, ...], axes: str) -> Iterator[Row]:
-    """Yields the rows of a layer of gated MLPs, which has one name or two."""
-    names = (theirs,) if isinstance(theirs, str) else theirs
-    weights, biases = (tuple(name + ending for name in names) for ending in TORCH)
-    yield from _block(
-        (f"mlp/{kind}/kernel", weights, f"{axes} -> {axes[::-1]}", "gated"),
-        (f"mlp/{kind}/bias", biases, axes[0], "gated"),
-    )
-
-
-def _gated(config: ViTConfig) -> bool:
-    return config.swiglu
+_SCALES = ("layer_scale1.lambda1", "layer_scale2.lambda1")
+_GATED = {"gated": lambda config: config.swiglu}
 
 
 def _dinov2_numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,35 +25,27 @@ def _dinov2_numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
     return {"gelu": "exact", "epsilon": 1e-6, "position_interpolation": kind}
 
 
+_DINOV2_BLOCK = ("norm1", *LAYERS[1:3], "norm2", "mlp.fc1", "mlp.fc2")
+_DINOV2_GATED = ("", "", "", "", "mlp.weights_in", "mlp.weights_out")
+
 # models/dinov2 and models/dinov2_with_registers of https://github.com/huggingface/transformers,
 # release 5.23, as all below.
 DINOV2 = Dialect(
     "dinov2",
     "Hugging Face (DINOv2)",
     (
-        *group(
-            "embedding",
-            ("cls_token", "position_embeddings", "patch_embeddings/projection", "", _REGISTERS),
-            ALL_TORCH,
-            scope="embeddings/",
-        ),
+        *group("embedding", EMBEDDING[:3], ALL_TORCH, scope="embeddings/"),
+        Row("patch_encoder/register_tokens", "embeddings.register_tokens", "1GD", "registers"),
         Row("patch_encoder/mask_token", "embeddings.mask_token", "1D -> 11D", "mask token"),
-        *group(
-            "block",
-            ("norm1", LAYERS[1], LAYERS[2], "norm2", "mlp/fc1", "mlp/fc2"),
-            ALL_TORCH,
-            scope=_LAYER,
-            optional=("qkv bias",),
-        ),
-        *_scales(f"{_LAYER}layer_scale1.lambda1", f"{_LAYER}layer_scale2.lambda1"),
-        *_mlp("expand", f"{_LAYER}mlp.weights_in", "WD"),
-        *_mlp("reduce", f"{_LAYER}mlp.weights_out", "DM"),
+        *group("block", _DINOV2_BLOCK, ALL_TORCH, scope=_LAYER, optional=("qkv bias",)),
+        *group("block", _DINOV2_GATED, ALL_TORCH, scope=_LAYER, part="gated"),
+        *group("scales", _SCALES, ALL_TORCH, scope=_LAYER),
         *group("top", ("layernorm",), ALL_TORCH),
     ),
     marks=("embeddings.cls_token", "encoder.layer.0.layer_scale1.lambda1"),
     format="huggingface",
     suits=lambda config: config.layer_scale is not None and config.position_embedding == "learned",
-    alternatives={"gated": _gated},
+    alternatives=_GATED,
     numerics=_dinov2_numerics,
     left=(r"classifier\..*",),
     tidy=renamed(lambda name: re.sub(r"^dinov2(_with_registers)?\.", "", name)),
@@ -97,40 +56,34 @@ DINOV2 = Dialect(
     },
 )
 
-_DINOV3_LAYER = "layer.{block}."
+_DINOV3_EMBEDDING = ("cls_token", "", "patch_embeddings", "", "register_tokens", "mask_token")
+_DINOV3_BLOCK = (
+    *("norm1", tuple(f"attention.{x}_proj" for x in "qkv"), "attention.o_proj"),
+    *("norm2", "mlp.up_proj", "mlp.down_proj"),
+)
+_DINOV3_GATED = ("", "", "", "", ("mlp.gate_proj", "mlp.up_proj"))
 
 DINOV3 = Dialect(
     "dinov3_vit",
     "Hugging Face (DINOv3)",
     (
-        *group(
-            "embedding",
-            ("cls_token", "", "patch_embeddings", "", _REGISTERS),
-            ALL_TORCH,
-            scope="embeddings/",
-        ),
-        Row("patch_encoder/mask_token", "embeddings.mask_token", "11D", "mask token"),
-        *group(
-            "block",
-            ("norm1", "", "attention/o_proj", "norm2", "mlp/up_proj", "mlp/down_proj"),
-            ALL_TORCH,
-            scope=_DINOV3_LAYER,
-        ),
-        *_attention(tuple(f"{_DINOV3_LAYER}attention.{x}_proj" for x in "qkv")),
-        *_scales(f"{_DINOV3_LAYER}layer_scale1.lambda1", f"{_DINOV3_LAYER}layer_scale2.lambda1"),
-        *_mlp("expand", tuple(f"{_DINOV3_LAYER}mlp.{x}_proj" for x in ("gate", "up")), "MD"),
+        *group("embedding", _DINOV3_EMBEDDING, ALL_TORCH, scope="embeddings/"),
+        *group("block", _DINOV3_BLOCK, ALL_TORCH, scope="layer.{block}.", key_bias=False),
+        *group("block", _DINOV3_GATED, ALL_TORCH, scope="layer.{block}.", part="gated"),
+        *group("scales", _SCALES, ALL_TORCH, scope="layer.{block}."),
         *group("top", ("norm",), ALL_TORCH),
     ),
     marks=("embeddings.cls_token", "layer.0.layer_scale1.lambda1"),
     format="huggingface",
-    suits=lambda config: config.position_embedding == "rotary",
-    alternatives={"gated": _gated},
+    suits=lambda config: config.position_embedding == "rotary" and config.layer_scale is not None,
+    alternatives=_GATED,
     in_attention=("rotary",),
     numerics=exact(epsilon=1e-5, position_embedding="rotary", position_rescale=2.0),
     tidy=renamed(lambda name: re.sub(r"^model\.layer\.", "layer.", name)),
 )
 
 _TOWER = "vision_model/"
+_PATCHES = ("", "", "embeddings/patch_embedding")
 _HEAD = "vision_model.head.attention."
 _CLIP_LAYERS = (
     *("layer_norm1", tuple(f"self_attn/{x}_proj" for x in "qkv"), "self_attn/out_proj"),
@@ -156,13 +109,7 @@ CLIP = Dialect(
     (
         Row("patch_encoder/class_token", f"{_EMBEDDINGS}class_embedding", "D -> 11D", "clip"),
         Row("patch_encoder/positions", f"{_EMBEDDINGS}position_embedding.weight", "TD"),
-        *group(
-            "embedding",
-            ("", "", "patch_embedding"),
-            ALL_TORCH,
-            scope=f"{_TOWER}embeddings/",
-            optional=("patch bias",),
-        ),
+        *group("embedding", _PATCHES, ALL_TORCH, scope=_TOWER, optional=("patch bias",)),
         *norm("pre_norm", "vision_model.pre_layrnorm", TORCH, "clip"),
         *group("block", _CLIP_LAYERS, ALL_TORCH, scope=f"{_TOWER}encoder/layers/{{block}}/"),
         *group("pooling", _CLIP_POOLING, ALL_TORCH, scope=f"{_TOWER}head/"),
@@ -193,6 +140,7 @@ CLIP = Dialect(
 
 _TABLE = "relative_position_bias.relative_position_bias_table"
 _BEIT_TABLE = f"attention.attention.{_TABLE}"
+_BEIT_EMBEDDING = ("cls_token", "", EMBEDDING[2], "", "", "mask_token")
 
 
 def _beit_names(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
@@ -209,23 +157,16 @@ BEIT = Dialect(
     "beit",
     "Hugging Face (BEiT)",
     (
-        *group(
-            "embedding",
-            ("cls_token", "", "patch_embeddings/projection"),
-            ALL_TORCH,
-            scope="embeddings/",
-        ),
-        Row("patch_encoder/mask_token", "embeddings.mask_token", "11D", "mask token"),
-        *group("block", (LAYERS[0], "", *LAYERS[2:]), ALL_TORCH, scope=_LAYER),
-        *_attention(tuple(f"{_LAYER}attention.attention.{x}" for x in QKV)),
-        *_block(("attention/relative_position", f"{_LAYER}{_BEIT_TABLE}", "NK", "")),
-        *_scales(f"{_LAYER}lambda_1", f"{_LAYER}lambda_2"),
-        *norm("encoder_norm", "pooler.layernorm", TORCH, NORM_AFTER_POOLING),
+        *group("embedding", _BEIT_EMBEDDING, ALL_TORCH, scope="embeddings/"),
+        *group("block", LAYERS, ALL_TORCH, scope=_LAYER, key_bias=False),
+        *group("scales", ("lambda_1", "lambda_2"), ALL_TORCH, scope=_LAYER),
         *group("top", ("layernorm", "", "classifier"), ALL_TORCH),
+        Row("block_{block}/attention/relative_position", f"{_LAYER}{_BEIT_TABLE}", "NK"),
+        *norm("encoder_norm", "pooler.layernorm", TORCH, NORM_AFTER_POOLING),
     ),
     marks=("embeddings.cls_token", f"encoder.layer.0.{_BEIT_TABLE}"),
     format="huggingface",
-    suits=lambda config: config.position_embedding == "relative",
+    suits=lambda config: config.position_embedding == "relative" and config.layer_scale is not None,
     in_attention=("relative",),
     numerics=exact(epsilon=1e-12),
     left=(r"lm_head\..*", r".*relative_position_index"),

@@ -6,6 +6,7 @@ from keras_vit.weights.dialects.dialect import Dialect, Row, exact
 from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, group, norm
 
 _BLOCK = "visual.transformer.resblocks.{block}."
+_LAYERS = ("ln_1", "", "attn.out_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
 
 # src/open_clip/transformer.py and model.py of https://github.com/mlfoundations/open_clip, release
 # 3.3.0; open_clip_config.json overrides these.
@@ -15,20 +16,12 @@ OPEN_CLIP = Dialect(
     (
         Row("patch_encoder/class_token", "visual.class_embedding", "D -> 11D"),
         Row("patch_encoder/positions", "visual.positional_embedding", "TD"),
-        *group(
-            "embedding", ("", "", "conv1"), ALL_TORCH, scope="visual/", optional=("patch bias",)
-        ),
+        Row("patch_encoder/projection/kernel", "visual.conv1.weight", "DCPQ -> (PQC)D"),
         *norm("pre_norm", "visual.ln_pre", TORCH, "norm before the blocks"),
         Row("block_{block}/attention/qkv/kernel", f"{_BLOCK}attn.in_proj_weight", "UD -> DU"),
         Row("block_{block}/attention/qkv/bias", f"{_BLOCK}attn.in_proj_bias", "U"),
-        *group(
-            "block",
-            ("ln_1", "", "attn.out_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"),
-            ALL_TORCH,
-            scope=_BLOCK,
-        ),
-        Row("block_{block}/scale_1/gamma", f"{_BLOCK}ls_1.gamma", "D", "layer scale"),
-        Row("block_{block}/scale_2/gamma", f"{_BLOCK}ls_2.gamma", "D", "layer scale"),
+        *group("block", _LAYERS, ALL_TORCH, scope=_BLOCK),
+        *group("scales", ("ls_1.gamma", "ls_2.gamma"), ALL_TORCH, scope=_BLOCK),
         *group("top", ("ln_post",), ALL_TORCH, scope="visual/"),
     ),
     marks=("visual.class_embedding", "visual.conv1.weight"),

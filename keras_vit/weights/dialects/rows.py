@@ -32,7 +32,9 @@ _GROUPS = {
         "patch_encoder/projection": ("PQCD -> (PQC)D", "patch bias"),
         "patch_encoder/distillation_token": ("11D", "distillation token"),
         "patch_encoder/register_tokens": ("1GD", "registers"),
+        "patch_encoder/mask_token": ("11D", "mask token"),
     },
+    "scales": {f"block_{{block}}/scale_{n}/gamma": ("D", "layer scale") for n in (1, 2)},
     "block": {f"block_{{block}}/{n}": (axes, _BIAS.get(n, "")) for n, axes in _BLOCK.items()},
     "pooling": {f"pooling/{name}": (axes, "attention pooling") for name, axes in _POOLING.items()},
     "top": {
@@ -44,6 +46,8 @@ _GROUPS = {
 }
 # Parts that are not optional in most libraries.
 USUAL = ("class token", "positions", "patch bias", "qkv bias")
+# Axes of each kernel of a layer that has several in the library.
+_PARTS = {"DU": "DE", "DV": "DE", "DW": "DM"}
 # Axes of kernel and bias, if heads and head size are separate axes.
 _HEADS_APART = {"DE": ("DKd -> D(Kd)", "Kd -> (Kd)"), "ED": ("KdD -> (Kd)D", "D")}
 
@@ -81,19 +85,22 @@ def group(
     *,
     scope: str = "",
     optional: Sequence[str] = (),
+    part: str = "",
+    key_bias: bool = True,
     heads_apart: bool = False,
 ) -> Iterator[Row]:
     """Yields the rows of a group of layers; a layer with an empty name is skipped.
 
-    `optional` lists the parts of `USUAL` that may be missing in the library's files. In the names
-    for PyTorch, `/` stands for `.` as well.
+    `optional` lists the parts of `USUAL` that may be missing in the library's files; `part` is the
+    part of all rows. Without `key_bias`, only queries and values may have a bias. In the names for
+    PyTorch, `/` stands for `.` as well.
     """
-    for (layer, (axes, part)), name in zip(_GROUPS[kind].items(), names, strict=False):
+    for (layer, (axes, usual)), name in zip(_GROUPS[kind].items(), names, strict=False):
         if not name:
             continue
         theirs = tuple(scope + one for one in ((name,) if isinstance(name, str) else name))
-        part = "" if part in USUAL and part not in optional else part
-        axes = axes if len(theirs) == 1 else "DE"  # of each of the concatenated tensors
+        own = part or ("" if usual in USUAL and usual not in optional else usual)
+        axes = axes if len(theirs) == 1 else _PARTS[axes]
         both = (axes, axes[-1])
         if variables[0] == TORCH:  # whose weights are (outputs, inputs)
             theirs = tuple(one.replace("/", ".") for one in theirs)
@@ -101,11 +108,15 @@ def group(
             both = (axes.replace("PQCD", "DCPQ") if "(" in axes else transposed, axes[-1])
         elif heads_apart:
             both = _HEADS_APART.get(axes, both)
-        if axes.startswith("1"):
-            yield Row(layer, theirs[0], axes, part)
+        if axes.startswith("1") or layer.endswith("gamma"):
+            yield Row(layer, theirs[0], axes, own)
         elif axes == "D":
-            yield from norm(layer, theirs[0], variables[1], part)
+            yield from norm(layer, theirs[0], variables[1], own)
         else:
             kernel, bias = (tuple(one + variable for one in theirs) for variable in variables[0])
-            yield Row(f"{layer}/kernel", kernel, both[0], "" if part.endswith("bias") else part)
-            yield Row(f"{layer}/bias", bias, both[1], part)
+            yield Row(f"{layer}/kernel", kernel, both[0], "" if own.endswith("bias") else own)
+            if key_bias or not layer.endswith("qkv"):
+                yield Row(f"{layer}/bias", bias, both[1], own)
+            else:
+                ours = layer.replace("qkv", "query_value_bias")
+                yield Row(ours, bias[::2], "D", part or "query and value bias")

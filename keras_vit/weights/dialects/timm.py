@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row, renamed
+from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, renamed
 from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, USUAL, group, norm, stem
 
 _STEM = "patch_embed.backbone.stem"
@@ -23,8 +23,7 @@ _ROWS = (
     *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
     *norm("pre_norm", "norm_pre", TORCH, "norm before the blocks"),
     *group("block", BLOCK, ALL_TORCH, scope="blocks.{block}.", optional=USUAL),
-    Row("block_{block}/scale_1/gamma", "blocks.{block}.ls1.gamma", "D", "layer scale"),
-    Row("block_{block}/scale_2/gamma", "blocks.{block}.ls2.gamma", "D", "layer scale"),
+    *group("scales", ("ls1.gamma", "ls2.gamma"), ALL_TORCH, scope="blocks.{block}."),
     *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
     *group("pooling", _POOLING, ALL_TORCH, scope="attn_pool."),
     *group("top", ("norm", "pre_logits.fc", "head", "head_dist"), ALL_TORCH),

@@ -10,40 +10,19 @@ from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, USUAL, group, norm
 from keras_vit.weights.dialects.timm import BLOCK, EMBEDDING
 
 _BLOCK = "blocks.{block}."
-_PROJECTIONS = tuple(f"{_BLOCK}attn.{x}_proj" for x in "qkv")
-_GATED = tuple(f"{_BLOCK}mlp.{x}" for x in ("fc1_g", "fc1_x"))
-
-
-def _all(names: tuple[str, ...], ending: str) -> tuple[str, ...]:
-    return tuple(name + ending for name in names)
-
+_PROJECTIONS = tuple(f"attn.{x}_proj" for x in "qkv")
+_GATED = ("mlp.fc1_g", "mlp.fc1_x")
+_BIASES = (f"{_BLOCK}attn.q_bias", f"{_BLOCK}attn.v_bias")
+_TABLE = f"{_BLOCK}attn.relative_position_bias_table"
 
 _ROWS = (
     *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
     *group("block", BLOCK, ALL_TORCH, scope=_BLOCK, optional=USUAL),
-    *(
-        Row(f"block_{{block}}/{ours}", theirs, axes, part)
-        for ours, theirs, axes, part in (
-            ("scale_1/gamma", f"{_BLOCK}gamma_1", "D", "layer scale"),
-            ("scale_2/gamma", f"{_BLOCK}gamma_2", "D", "layer scale"),
-            (
-                "attention/query_value_bias",
-                (f"{_BLOCK}attn.q_bias", f"{_BLOCK}attn.v_bias"),
-                "D",
-                "query and value bias",
-            ),
-            (
-                "attention/relative_position",
-                f"{_BLOCK}attn.relative_position_bias_table",
-                "NK",
-                "relative positions",
-            ),
-            ("attention/qkv/kernel", _all(_PROJECTIONS, ".weight"), "ED -> DE", "separate"),
-            ("attention/query_value_bias", _all(_PROJECTIONS[::2], ".bias"), "D", "separate"),
-            ("mlp/expand/kernel", _all(_GATED, ".weight"), "MD -> DM", "gated"),
-            ("mlp/expand/bias", _all(_GATED, ".bias"), "M", "gated"),
-        )
-    ),
+    *group("scales", ("gamma_1", "gamma_2"), ALL_TORCH, scope=_BLOCK),
+    Row("block_{block}/attention/query_value_bias", _BIASES, "D", "query and value bias"),
+    Row("block_{block}/attention/relative_position", _TABLE, "NK", "relative positions"),
+    *group("block", ("", _PROJECTIONS), ALL_TORCH, scope=_BLOCK, part="separate", key_bias=False),
+    *group("block", ("", "", "", "", _GATED), ALL_TORCH, scope=_BLOCK, part="gated"),
     *norm("block_{block}/mlp/norm", f"{_BLOCK}mlp.norm", TORCH, "norm of the MLP", "M"),
     *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
     *group("top", ("norm", "", "head"), ALL_TORCH),

@@ -116,3 +116,25 @@ def test_read_misses_all_of_a_block_in_an_empty_file() -> None:
 def test_flax_is_recognized() -> None:
     assert FLAX.speaks(official_tensors())
     assert not FLAX.speaks({"blocks.0.norm1.weight", "embedding/kernel"})
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_the_image_tower_of_siglip(stacked: bool) -> None:
+    """The blocks of SigLIP 2 are stacked in one tensor; those of SigLIP are not."""
+    config = SQUARE.replace(classes=0, class_token=False, pooling="map")
+    model = build(config)
+    variables = {name: np.asarray(variable) for name, variable in variables_of(model).items()}
+    tensors = {f"params/img/{k}": v for k, v in FLAX.write(variables, config).items()}
+    expected = FLAX.read(tensors, "x.npz").tensors
+    if stacked:
+        first = [name for name in tensors if "/encoderblock_0/" in name]
+        blocks = {n: [tensors.pop(n.replace("_0/", f"_{i}/", 1)) for i in (0, 1)] for n in first}
+        tensors |= {
+            n.replace("encoderblock_0", "encoderblock"): np.stack(v) for n, v in blocks.items()
+        }
+    text = {"params/txt/head/bias": np.zeros(5), "params/t": np.zeros(1), "params/b": np.zeros(1)}
+    found = FLAX.read(tensors | text, "x.npz")
+    assert found.origin.left == tuple(text)
+    assert found.inferred["pooling"] == "map"
+    assert found.tensors.keys() == expected.keys()
+    assert all(np.array_equal(found.tensors[name], expected[name]) for name in expected)

@@ -24,7 +24,7 @@ REGISTERS = DINOV2.replace(register_tokens=3)
 DINOV3 = REGISTERS.replace(position_embedding="rotary", key_bias=False)
 CLIP = CONFIG.replace(pre_norm=True, patch_bias=False)
 SIGLIP = CONFIG.replace(class_token=False, pooling="map")
-BEIT = CONFIG.replace(position_embedding="relative", key_bias=False)
+BEIT = CONFIG.replace(position_embedding="relative", key_bias=False, layer_scale=0.1)
 SHARED = "encoder.relative_position_bias.relative_position_bias_table"
 
 
