@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 
 from keras_vit.data import image_reading
 from keras_vit.export import warmup
-from keras_vit.tasks.classification import serving
+from keras_vit.tasks.classification import serving_graph
 from keras_vit.tf_serving import batching
 
 EXPORT = Path(__file__).parents[2] / "export"
@@ -234,7 +234,7 @@ def test_network_policies_cover_all_pods_in_both_directions() -> None:
 
 def signatures_with_images() -> int:
     """Number of signatures of a Vision Transformer that receive image files."""
-    served = object.__new__(serving.ServedClassifier)
+    served = object.__new__(serving_graph.ServedClassifier)
     served.strings, served.pixels, served.images = "image_bytes", "pixels", "images"  # type: ignore
     served._extractor = True  # type: ignore[assignment]
     return [spec for _, spec in served.signatures().values()].count("image_bytes")  # type: ignore

@@ -54,7 +54,7 @@ def test_position_similarity_of_rows_and_columns() -> None:
 
 
 def test_position_similarity_of_none() -> None:
-    with pytest.raises(ValueError, match="`position_embedding` must not be 'none'"):
+    with pytest.raises(ValueError, match="`position_embedding` must be 'learned', 'learned_2d'"):
         position_similarity(tiny_model(position_embedding="none"))
 
 
