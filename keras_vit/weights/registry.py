@@ -53,7 +53,7 @@ class PublishedWeights:
         aliases: Alternative names, also unique within the model.
         urls: URLs of the file; the first URL is the source, the others are mirrors.
         format: `"npz"`, `"safetensors"` or `"pth"`.
-        dialect: Naming scheme: `"npz"`, `"timm"`, `"timm_eva"`, `"huggingface"` or
+        dialect: Naming scheme: `"npz"`, `"timm"`, `"timm_eva"`, `"open_clip"`, `"huggingface"` or
             `"torchvision"`.
         mebibytes: Rounded size as published, in units of 2**20 bytes; None if unknown.
         bytes: Exact size in bytes; None if unknown.

@@ -44,6 +44,7 @@ DIALECTS = {
     "torchvision": ("exact", 1e-6, {"pth"}),
     "huggingface": ("exact", 1e-12, {"safetensors", "pth"}),
     "timm_eva": ("exact", 1e-6, {"safetensors"}),
+    "open_clip": ("exact", 1e-5, {"safetensors"}),
 }
 # The projections of CLIP have no labels.
 LABELS = {1000: "imagenet1k", 21843: "imagenet21k", 0: None, 512: None, 768: None}

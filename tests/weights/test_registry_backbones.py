@@ -36,8 +36,9 @@ def test_backbone_names_agree_with_their_files(model: str) -> None:
     ).groups()
     pattern, epsilon = next(value for name, value in BACKBONES.items() if family.startswith(name))
     for row in rows:
-        url = r"https://huggingface\.co/timm/(([a-z0-9_]+)\.(\w+))/resolve/main/model\.safetensors"
-        match = re.fullmatch(url, row.urls[0])
+        file = "open_clip_model" if row.dialect == "open_clip" else "model"
+        url = r"https://huggingface\.co/timm/(([a-z0-9_]+)\.(\w+))/resolve/main/"
+        match = re.fullmatch(rf"{url}{file}\.safetensors", row.urls[0])
         assert match
         name, architecture, tag = match.groups()
         assert re.fullmatch(pattern, architecture)
