@@ -132,7 +132,10 @@ def test_merged_tokens_have_no_position(kind: str) -> None:
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports need TensorFlow")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    ["rotary", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])],
+)
 def test_exported_files_compute_the_same(kind: str, tmp_path: Path) -> None:
     model, _ = trained(kind)
     pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 12, 3), dtype=np.uint8)

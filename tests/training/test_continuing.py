@@ -156,10 +156,8 @@ def test_training_stops_early_and_resumes_to_the_same_end(
     assert history_of(parted) == history_of(whole)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["rotary", *(pytest.param(k, marks=pytest.mark.slow) for k in ("learned_rotary", "relative"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rotary", "learned_rotary", "relative"])
 def test_positions_in_attention_resume_to_the_bit(
     photos: Path, kind: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
