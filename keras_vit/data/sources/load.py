@@ -17,6 +17,7 @@ from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import UNNAMED, find_files
 from keras_vit.data.sources.csv_table import load_table
 from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
+from keras_vit.data.sources.masks import has_masks
 from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
 from keras_vit.data.target_kinds import NO_TARGETS, TargetKind
@@ -61,7 +62,9 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
         if not tables:
             try:
                 return load_folder(path)
-            except NoClassFoldersError:
+            except NoClassFoldersError as error:
+                if has_masks(path):
+                    raise ValueError(f"{error}. For masks, use `--task segmentation`") from error
                 path, tables = inner_tables(path)
                 if not tables:
                     raise

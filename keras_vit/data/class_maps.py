@@ -1,0 +1,64 @@
+"""Class maps in the images' own size.
+
+Letters: H, W height and width of an upright image; h, w of the network's output; K classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.geometry import centered_geometry
+from keras_vit.data.masks import IGNORED
+from keras_vit.preprocessing import Preprocessing
+
+
+def class_map(
+    logits: tf.Tensor, sides: tf.Tensor, preprocessing: Preprocessing, confident: bool = False
+) -> tuple[tf.Tensor, ...]:
+    """Returns the class of each pixel of an image (H, W), uint8, from logits (h, w, K).
+
+    The logits are interpolated; pixels that the model does not see are `IGNORED`. If `confident`,
+    also returns the probability of each pixel's class (H, W), uint8, in units of 1/255.
+    """
+    begin, part, _ = centered_geometry(sides, preprocessing)
+    places, seen = [], []
+    for axis in range(2):
+        first, size = (tf.cast(each[axis], tf.float32) for each in (begin, part))
+        place = (tf.cast(tf.range(sides[axis]), tf.float32) + 0.5 - first) / size
+        seen.append((place >= 0) & (place < 1))
+        number = logits.shape[axis]
+        places.append(tf.clip_by_value(place * number - 0.5, 0, number - 1))
+
+    def row(given: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        # Row by row: the logits of all pixels of a photograph take gigabytes.
+        place, visible = given
+        values = _between(_between(logits, place[tf.newaxis])[0], places[1])  # (W, K)
+        visible = visible & seen[1]
+        found = tf.where(visible, tf.cast(tf.argmax(values, axis=-1), tf.uint8), IGNORED)
+        if not confident:
+            return (found,)
+        sure = tf.round(255 * tf.reduce_max(tf.nn.softmax(values), axis=-1))
+        return found, tf.where(visible, tf.cast(sure, tf.uint8), 0)
+
+    kind = tf.TensorSpec((None,), tf.uint8)
+    return tf.map_fn(row, (places[0], seen[0]), fn_output_signature=(kind, kind)[: 1 + confident])
+
+
+_compiled = tf.function(class_map, reduce_retracing=True)
+
+
+def found_classes(
+    logits: np.ndarray, sides: tuple[int, int], preprocessing: Preprocessing
+) -> np.ndarray:
+    """Returns the class of each pixel of an image with `sides` (H, W), uint8; see `class_map`."""
+    return _compiled(tf.constant(logits), tf.constant(sides), preprocessing)[0].numpy()
+
+
+def _between(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Returns the linear interpolation along the first axis at fractional places."""
+    low = tf.cast(places, tf.int32)
+    high = tf.minimum(low + 1, tf.shape(values)[0] - 1)
+    weight = places - tf.cast(low, tf.float32)
+    weight = tf.reshape(weight, [-1] + [1] * (values.shape.rank - 1))
+    return tf.gather(values, low) * (1 - weight) + tf.gather(values, high) * weight

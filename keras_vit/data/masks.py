@@ -1,0 +1,131 @@
+"""Masks as targets: the class of each pixel of an image.
+
+Letters: H, W height and width of an upright image; K classes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from keras_vit.arguments import shortlist
+from keras_vit.data.geometry import Geometry, cut_mask
+from keras_vit.data.target_kinds import Examples, TargetKind
+
+IGNORED = 255  # class of pixels that count in no loss and in no score
+MAX_CLASSES = 255
+
+
+class Masks(TargetKind):
+    """A class for each pixel: (h, w), uint8, `IGNORED` for pixels without a class.
+
+    Args:
+        values: Value of each class in the files of masks, in the order of the classes: gray levels
+            or indices of a palette; or colors (red, green, blue).
+        ignored: Further values, of pixels without a class. 255 is one unless it is in `values`.
+    """
+
+    dense, column = True, "mask"
+
+    def __init__(
+        self, values: Sequence[int | tuple[int, int, int]], ignored: Sequence[Any] = ()
+    ) -> None:
+        if not 0 < len(values) <= MAX_CLASSES:
+            raise ValueError(
+                f"`values` must be those of 1 to {MAX_CLASSES} classes. Received: {len(values)}"
+            )
+        self.colored = isinstance(values[0], tuple)
+        codes = {_code(value): IGNORED for value in ignored}
+        if not self.colored:
+            codes[IGNORED] = IGNORED
+        codes |= {_code(value): index for index, value in enumerate(values)}
+        self.codes = np.array(sorted(codes))
+        self.indices = np.array([codes[code] for code in sorted(codes)], np.uint8)
+
+    def read(self, target: Any) -> np.ndarray:
+        """Returns the classes of a mask's pixels (H, W), or raises `ValueError`."""
+        stored = stored_values(Path(target), self.colored)
+        place = np.searchsorted(self.codes, stored).clip(max=len(self.codes) - 1)
+        if (unknown := stored[self.codes[place] != stored]).size:
+            found = [_shown(code, self.colored) for code in np.unique(unknown).tolist()]
+            raise ValueError(f"the mask has values that are no class: {shortlist(found)}")
+        return self.indices[place]
+
+    def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
+        """Returns a function to masks (H, W), uint8."""
+
+        def mask(index: tf.Tensor) -> tf.Tensor:
+            found = tf.numpy_function(lambda i: self.read(examples.targets[i]), [index], tf.uint8)
+            return tf.ensure_shape(found, (None, None))
+
+        return mask
+
+    def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
+        """Returns the nearest pixels of the part that the model sees, (h, w)."""
+        return cut_mask(target, geometry, size, IGNORED)
+
+    def problem(self, examples: Examples, index: int, sides: tuple[int, int]) -> str | None:
+        """Returns why a mask cannot be read, or that it has another size than its image."""
+        try:
+            height, width = self.read(examples.targets[index]).shape
+        except (ValueError, OSError) as error:
+            return str(error)
+        if (height, width) == sides:
+            return None
+        turned = ": it must be upright, as the image is shown" if (width, height) == sides else ""
+        return f"the mask has {width} x {height} pixels, the image {sides[1]} x {sides[0]}{turned}"
+
+    def text(self, examples: Examples, index: int) -> str:
+        """Returns the name of the mask and the start of its SHA-256."""
+        path = Path(examples.targets[index])
+        return f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
+
+    def agree(self, targets: np.ndarray) -> bool:
+        """Returns whether the masks are equal."""
+        first, *others = (self.read(target) for target in targets)
+        return all(np.array_equal(first, other) for other in others)
+
+
+def stored_values(path: Path, colored: bool = False) -> np.ndarray:
+    """Returns the values of a mask's pixels (H, W), or codes of their colors.
+
+    Values are gray levels or indices of a palette. Raises `ValueError` if the file is no image, or
+    has colors where indices are expected.
+    """
+    try:
+        with Image.open(path) as image:
+            if colored:
+                return _code(np.asarray(image.convert("RGB"), np.int64))
+            values = np.asarray(image)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        if not path.is_file():
+            raise
+        raise ValueError(f"the mask cannot be decoded: {error}") from error
+    if values.ndim == 3:
+        if (values[..., :3] != values[..., :1]).any():
+            raise ValueError(
+                "the mask has colors; add a file class_dict.csv with the columns name, r, g, b"
+            )
+        values = values[..., 0]
+    if values.dtype.kind == "f":
+        raise ValueError("the mask must have integer values")
+    return values.astype(np.int64)
+
+
+def _code(value: Any) -> Any:
+    """Returns one number for a gray level, or for colors (..., 3)."""
+    if np.ndim(value) == 0:
+        return value
+    red, green, blue = np.moveaxis(np.asarray(value, np.int64), -1, 0)
+    code = red << 16 | green << 8 | blue
+    return code if np.ndim(code) else int(code)
+
+
+def _shown(code: int, colored: bool) -> str:
+    return str((code >> 16, code >> 8 & 255, code & 255)) if colored else str(code)

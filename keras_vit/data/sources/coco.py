@@ -1,0 +1,165 @@
+"""Datasets of images and masks from COCO's JSON files: polygons, RLE and crowds."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_vit import arguments
+from keras_vit.arguments import shortlist
+from keras_vit.data.examples import SPLIT_NAMES, Examples
+from keras_vit.data.masks import IGNORED, Masks
+from keras_vit.data.target_kinds import Examples as AnyExamples
+
+BACKGROUND = "background"
+_FILES = ("_annotations.coco.json", "annotations.json", "instances*.json", "result.json")
+_PLACES = (".", "images", "..", "../images")  # of images, from the JSON file
+
+
+class _Target(NamedTuple):
+    """Annotations of one image, and its size."""
+
+    height: int
+    width: int
+    annotations: tuple[dict[str, Any], ...]
+
+
+class CocoMasks(Masks):
+    """Masks drawn from COCO's annotations: class 0 is the background, crowds are `IGNORED`.
+
+    Args:
+        categories: The identifiers of the categories, in the order of the classes from 1.
+    """
+
+    def __init__(self, categories: list[int]) -> None:
+        super().__init__(range(len(categories) + 1))
+        self.classes_of = {category: index + 1 for index, category in enumerate(categories)}
+
+    def checked(self, targets: Any, class_names: Any) -> np.ndarray:
+        """Returns the annotations of each image, an array of objects (N,)."""
+        found = np.empty(len(targets), object)
+        for index, target in enumerate(targets):
+            found[index] = target
+        return found
+
+    def read(self, target: _Target) -> np.ndarray:
+        """Returns the classes of the pixels (H, W); small objects lie on top of large ones."""
+        from pycocotools import mask as coco
+
+        height, width, annotations = target
+        found = np.zeros((height, width), np.uint8)
+        areas = []
+        for annotation in annotations:
+            shape = annotation["segmentation"]
+            compressed = "counts" in shape and isinstance(shape["counts"], str)
+            encoded = shape if compressed else coco.frPyObjects(shape, height, width)
+            if not compressed and "counts" not in shape:  # one or several polygons
+                encoded = coco.merge(encoded)
+            crowd = annotation.get("iscrowd", 0)
+            label = IGNORED if crowd else self.classes_of[annotation["category_id"]]
+            areas.append((coco.decode(encoded).astype(bool), label))
+        for area, label in sorted(areas, key=lambda pair: -pair[0].sum()):
+            found[area] = label
+        return found
+
+    def text(self, examples: AnyExamples, index: int) -> str:
+        """Returns the start of the SHA-256 of the annotations."""
+        content = json.dumps(examples.targets[index][2], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+
+def coco_files(source: Path) -> list[tuple[Path, str | None]]:
+    """Returns the JSON files of a source, each with its split, or None for all."""
+    if not source.is_dir():
+        return [(source, None)] if source.suffix.lower() == ".json" else []
+    found: list[tuple[Path, str | None]] = []
+    for folder in (source, source / "annotations", *sorted(source.iterdir())):
+        if folder.is_dir():
+            for path in sorted({path for name in _FILES for path in folder.glob(name)}):
+                words = [folder.name.lower(), *path.stem.lower().replace("2017", "").split("_")]
+                split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
+                if (path, split) not in found:
+                    found.append((path, split))
+    return found
+
+
+def load_coco(source: str | os.PathLike[str]) -> Examples:
+    """Loads a dataset of images and masks from JSON files in the format of COCO.
+
+    `source` is such a file, or a folder with one for all images or for each split, such as
+    `train/_annotations.coco.json` or `annotations/instances_train2017.json`.
+
+    Raises:
+        ImportError: If pycocotools is not installed.
+        ValueError: If a file is not in this format, or an image does not exist.
+    """
+    if importlib.util.find_spec("pycocotools") is None:
+        raise ImportError(f"COCO annotations need pycocotools; {arguments.install_hint('coco')}")
+    source = Path(source).expanduser()
+    categories: dict[int, str] = {}
+    names, paths, targets, splits = [], [], [], []
+    for path, split in coco_files(source):
+        content = _content(path)
+        categories |= {row["id"]: row["name"] for row in content["categories"]}
+        for image, target in _images(path, content):
+            names.append(os.path.relpath(image, source if source.is_dir() else source.parent))
+            paths.append(str(image))
+            targets.append(target)
+            splits.append(split)
+    used = sorted({row["category_id"] for target in targets for row in target.annotations})
+    return Examples(
+        names=tuple(names),
+        targets=targets,  # type: ignore[arg-type]
+        class_names=(BACKGROUND, *(categories[number] for number in used)),
+        source=str(source),
+        paths=tuple(paths),
+        splits=tuple(splits) if all(splits) else None,  # type: ignore[arg-type]
+        target_kind=CocoMasks(used),
+    )
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = [row for key in ("images", "annotations", "categories") for row in content[key]]
+        if not all("id" in row for row in rows):
+            raise KeyError("id")
+        for row in content["annotations"]:
+            row["image_id"], row["category_id"], row["segmentation"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            "`data` must be a JSON file in the format of COCO, with images, annotations of their "
+            f"segmentation, and categories. Received: {path} ({type(error).__name__}: {error})"
+        ) from error
+    return content
+
+
+def _images(path: Path, content: dict[str, Any]) -> Iterator[tuple[Path, _Target]]:
+    """Yields the file and the target of each image."""
+    annotations = defaultdict(list)
+    for row in content["annotations"]:
+        annotations[row["image_id"]].append(row)
+    stem = path.stem.removeprefix("instances_")  # images of train2017.json are in train2017/
+    missing = []
+    for row in content["images"]:
+        name = row["file_name"]
+        places = [path.parent / place / name for place in (*_PLACES, f"../{stem}")]
+        file = next((place for place in places if place.is_file()), None)
+        if file is None:
+            missing.append(name)
+            continue
+        target = _Target(row["height"], row["width"], tuple(annotations[row["id"]]))
+        yield Path(os.path.normpath(file)), target
+    if missing:
+        raise ValueError(
+            f"Every image of {path.name} must be in its folder, in images/ below it, or beside it. "
+            f"Received: without a file {shortlist(missing, shown=20)}"
+        )

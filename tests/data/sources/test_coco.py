@@ -1,0 +1,71 @@
+"""Masks drawn from COCO's annotations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from keras_vit.data.masks import IGNORED
+from keras_vit.data.sources.coco import coco_files, load_coco
+
+pytestmark = pytest.mark.tensorflow
+SQUARE = [[2, 1, 6, 1, 6, 5, 2, 5]]  # columns 2 to 5, rows 1 to 4
+RLE = {"size": [6, 8], "counts": [0, 6, 42]}  # the first column
+
+
+def write(folder: Path, file: str, annotations: list[dict[str, Any]]) -> Path:
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    PIL.Image.new("RGB", (8, 6), (9, 200, 9)).save(path.parent / "a.png")
+    content = {
+        "images": [{"id": 7, "file_name": "a.png", "height": 6, "width": 8}],
+        "categories": [{"id": 3, "name": "cat"}, {"id": 9, "name": "dog"}, {"id": 1, "name": "ox"}],
+        "annotations": [{"image_id": 7, "id": i, **row} for i, row in enumerate(annotations)],
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_polygons_rle_and_crowds_become_classes(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "annotations.json",
+        [
+            {"category_id": 3, "segmentation": SQUARE, "iscrowd": 0},
+            {"category_id": 9, "segmentation": [[3, 2, 5, 2, 5, 4, 3, 4]]},
+            {"category_id": 3, "segmentation": RLE, "iscrowd": 1},
+        ],
+    )
+    for source in (path, tmp_path):
+        found = load_coco(source)
+        assert found.class_names == ("background", "cat", "dog")
+        mask = found.kind.read(found.targets[0])  # type: ignore[attr-defined]
+        assert mask.shape == (6, 8)
+        assert (mask[:, 0] == IGNORED).all()
+        assert mask[1:5, 2:6].tolist() == [[1] * 4, [1, 2, 2, 1], [1, 2, 2, 1], [1] * 4]
+        assert np.count_nonzero(mask == 0) == 48 - 6 - 16
+        assert found.kind.problem(found, 0, (6, 8)) is None
+        assert found.subset([0]).kind.text(found, 0)
+
+
+def test_splits_are_named_by_their_folders(tmp_path: Path) -> None:
+    row = {"category_id": 3, "segmentation": SQUARE}
+    for split in ("train", "valid"):
+        write(tmp_path, f"{split}/_annotations.coco.json", [row])
+    assert load_coco(tmp_path).splits == ("train", "validation")
+
+
+def test_missing_images_and_other_json_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "annotations.json", [])
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(ValueError, match=r"without a file a.png"):
+        load_coco(path)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="in the format of COCO"):
+        load_coco(path)
+    assert coco_files(tmp_path / "other.csv") == []

@@ -1,0 +1,53 @@
+"""Masks of the kinds that annotation tools write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from keras_vit.data.masks import IGNORED, Masks
+
+pytestmark = pytest.mark.tensorflow
+CLASSES = np.array([[0, 1, 2], [2, 1, IGNORED]], np.uint8)
+COLORS = [(128, 64, 0), (0, 0, 7), (255, 255, 255)]
+
+
+def palette_image(mask: np.ndarray) -> PIL.Image.Image:
+    image = PIL.Image.fromarray(mask, "P")
+    image.putpalette([9, 8, 7] * 256)  # all colors alike: only the indices count
+    return image
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        PIL.Image.fromarray(CLASSES),
+        palette_image(CLASSES),
+        PIL.Image.fromarray(CLASSES.astype(np.uint16)),
+        PIL.Image.fromarray(np.repeat(CLASSES[..., None], 3, axis=-1)),
+    ],
+    ids=["gray", "palette", "16 bits", "gray as RGB"],
+)
+def test_values_are_the_indices_of_the_classes(image: PIL.Image.Image, tmp_path: Path) -> None:
+    image.save(tmp_path / "a.png")
+    np.testing.assert_array_equal(Masks([0, 1, 2]).read(tmp_path / "a.png"), CLASSES)
+
+
+def test_colors_are_the_classes_of_a_table(tmp_path: Path) -> None:
+    colors = np.array([*COLORS, (1, 1, 1)], np.uint8)
+    pixels = colors[np.minimum(CLASSES, 3)]
+    PIL.Image.fromarray(pixels).save(tmp_path / "a.png")
+    masks = Masks(COLORS, [(1, 1, 1)])
+    np.testing.assert_array_equal(masks.read(tmp_path / "a.png"), CLASSES)
+    with pytest.raises(ValueError, match=r"values that are no class: \(1, 1, 1\)"):
+        Masks(COLORS).read(tmp_path / "a.png")
+
+
+def test_values_above_255_may_be_classes(tmp_path: Path) -> None:
+    stored = np.where(CLASSES == IGNORED, 65535, CLASSES.astype(int) * 300)
+    PIL.Image.fromarray(stored.astype(np.uint16)).save(tmp_path / "a.png")
+    masks = Masks([0, 300, 600], [65535])
+    np.testing.assert_array_equal(masks.read(tmp_path / "a.png"), CLASSES)
