@@ -15,7 +15,13 @@ accelerators.enable_onednn()  # before the first import of TensorFlow
 from keras_vit import layers, models, weights
 from keras_vit._version import __version__
 from keras_vit.adamw import AdamW
-from keras_vit.models import ViTConfig, features, optimize_for_inference, reduce_tokens
+from keras_vit.models import (
+    Segmenter,
+    ViTConfig,
+    features,
+    optimize_for_inference,
+    reduce_tokens,
+)
 from keras_vit.preprocessing import Preprocessing, decode_predictions, preprocess_input
 from keras_vit.weights import list_weights, load_weights, save_weights
 from keras_vit.zoo import (
@@ -101,6 +107,7 @@ __all__ = [
     "EUPETi16",
     "EVA02Ti14",
     "Preprocessing",
+    "Segmenter",
     "SigLIP2B16",
     "SigLIP2L16",
     "SigLIP2SO400M14",

@@ -2,6 +2,7 @@
 
 from keras_vit.models.config import ViTConfig, size
 from keras_vit.models.counting import count_flops, count_parameters, count_training_flops
+from keras_vit.models.dense import Segmenter
 from keras_vit.models.feature_extractor import Activations, FeatureExtractor
 from keras_vit.models.features import features
 from keras_vit.models.inference_runtime import optimize_for_inference
@@ -22,6 +23,7 @@ __all__ = [
     "FeatureExtractor",
     "Memory",
     "OpenVINOModel",
+    "Segmenter",
     "ViTConfig",
     "build",
     "config_of",

@@ -1,0 +1,97 @@
+"""Dense models: a Vision Transformer with an output for each pixel.
+
+Letters: B batch; H, W image height and width; h, w rows and columns of patches; D hidden size; E
+width of the adapter; K classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_vit import arguments, layers
+from keras_vit.models.metadata import config_of
+
+WIDTH = 96  # of the adapter
+_DETAIL = 32  # channels of the image at half its size
+
+
+def patch_tokens(backbone: keras.Model, block: int, dtype: Any) -> Any:
+    """Returns the normalized patch tokens (B, h, w, D) after a block, counted from 0."""
+    config, name = config_of(backbone), f"block_{block:02d}"
+    tokens = backbone.get_layer(name).output
+    tokens = layers.LayerNorm(config.epsilon, dtype=dtype, name=f"{name}_norm")(tokens)
+    crop = keras.layers.Cropping1D((config.num_prefix_tokens, 0), dtype=dtype)
+    return keras.layers.Reshape((*config.grid, -1), dtype=dtype)(crop(tokens))
+
+
+def quarter_size_features(backbone: keras.Model, width: int, dtype: Any) -> Any:
+    """Returns features (B, H/4, W/4, E) from the tokens of four blocks and from the image.
+
+    Tokens show what lies where in steps of a patch, convolutions of the image the edges between.
+
+    Reference: https://arxiv.org/abs/2205.08534
+    """
+    depth = config_of(backbone).num_layers
+    blocks = sorted({max(depth * part // 4 - 1, 0) for part in range(1, 5)})
+    tokens = [patch_tokens(backbone, block, dtype) for block in blocks]
+    joined = keras.layers.Concatenate(dtype=dtype)(tokens) if len(tokens) > 1 else tokens[0]
+    coarse = keras.layers.Conv2D(width, 1, dtype=dtype, name="adapter_tokens")(joined)
+    fine = backbone.input
+    for channels, name in ((_DETAIL, "adapter_half"), (width, "adapter_quarter")):
+        fine = keras.layers.Conv2D(
+            channels, 3, 2, "same", activation="relu", dtype=dtype, name=name
+        )(fine)
+    coarse = keras.layers.Resizing(*fine.shape[1:3], "bilinear", dtype=dtype)(coarse)
+    mixed = keras.layers.Add(dtype=dtype)([coarse, fine])
+    for index in range(2):
+        step = keras.layers.SeparableConv2D(
+            width, 3, padding="same", activation="relu", dtype=dtype, name=f"adapter_mix_{index}"
+        )(mixed)
+        mixed = keras.layers.Add(dtype=dtype)([mixed, step])
+    return mixed
+
+
+def Segmenter(  # noqa: N802
+    backbone: keras.Model,
+    classes: int,
+    head: str = "adapter",
+    width: int = WIDTH,
+    name: str = "segmenter",
+    dtype: Any = None,
+) -> keras.Model:
+    """Builds a model that classifies every pixel, on a Vision Transformer.
+
+    Args:
+        backbone: A model of this package; its head, if it has one, is left out.
+        classes: Number K of classes.
+        head: `"adapter"`: tokens of four blocks and convolutions of the image, at a quarter of its
+            size; or `"linear"`: the tokens of the last block alone, as in linear evaluations.
+        width: Channels of the adapter.
+        name: Name of the model.
+        dtype: Keras dtype or policy of the new layers; by default the global policy.
+
+    Returns:
+        A functional model from images (B, H, W, C) to logits (B, H, W, K), float32.
+
+    Raises:
+        ValueError: If `backbone` is not a model of this package, or an argument is out of range.
+
+    Examples:
+        >>> from keras_vit.zoo import ViTMicro4
+        >>> backbone = ViTMicro4(weights=None, include_top=False, input_shape=(16, 24, 3))
+        >>> Segmenter(backbone, classes=5).output_shape
+        (None, 16, 24, 5)
+    """
+    arguments.one_of("head", head, ("adapter", "linear"))
+    arguments.positive_int("classes", classes)
+    config, policy = config_of(backbone), dtype or keras.config.dtype_policy()
+    if head == "linear":
+        features = patch_tokens(backbone, config.num_layers - 1, policy)
+    else:
+        features = quarter_size_features(backbone, arguments.positive_int("width", width), policy)
+    logits = keras.layers.Conv2D(classes, 1, dtype="float32", name="head")(features)
+    size = backbone.input.shape[1:3]
+    logits = keras.layers.Resizing(*size, "bilinear", dtype="float32", name="logits")(logits)
+    return keras.Model(backbone.input, logits, name=name)
