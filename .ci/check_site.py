@@ -24,7 +24,7 @@ PAGES = {
 }
 # What readers search for, and the page with the answer; in the questions, in a heading.
 SEARCHES = {
-    "segmentation": "faq",
+    "segmentation": "segmentation",
     "freeze": "faq",
     "imbalanced": "faq",
     "cite": "faq",

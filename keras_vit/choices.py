@@ -25,6 +25,7 @@ TASKS = {
     "classification": "keras_vit.tasks.classification.task:Classification",
     "multi_label": "keras_vit.tasks.multi_label.task:MultiLabel",
     "regression": "keras_vit.tasks.regression.task:Regression",
+    "segmentation": "keras_vit.tasks.segmentation.task:Segmentation",
 }
 PRETRAINING_TASKS = {
     "masked_autoencoder": "keras_vit.tasks.masked_autoencoder.task:MaskedAutoencoder",

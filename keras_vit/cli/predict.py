@@ -190,6 +190,8 @@ def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
         answers = track(found, "Predicting", len(paths), console=Console(stderr=True))
         for path, answer in zip(paths, answers, strict=True):
             row = table.row(path, answer)
+            if pictures := getattr(table, "write_pictures", None):
+                pictures(to.with_suffix(""), path, answer)
             failed += row["message"] is not None
             yield row
 

@@ -128,6 +128,7 @@ def verify(
     task = {
         "names": list(examples.names),
         "threads": _THREADS,
+        "signature": of(expected.preprocessing).compared_signature,
         "output": of(expected.preprocessing).output,
         "artifacts": {a.name: [a.kind, str(a.path.resolve())] for a in artifacts},
     }

@@ -82,10 +82,12 @@ def openvino(path: str, threads: int) -> tuple[Runner, int]:
     return run, 1
 
 
-def saved_model(path: str, names: list[str], output: str, folder: Path) -> dict[str, float]:
+def saved_model(
+    path: str, names: list[str], signature: str, output: str, folder: Path
+) -> dict[str, float]:
     """Runs a SavedModel on all images, saves pixels and outputs, and returns the time per image."""
     signatures = tf.saved_model.load(path).signatures
-    predict, preprocess = signatures["serving_default"], signatures["preprocess"]
+    predict, preprocess = signatures[signature], signatures["preprocess"]
     images = tf.data.TFRecordDataset(str(folder / "images.tfrecord"))
     count, outputs = len(names), []
     pixels: Any = None
@@ -150,7 +152,9 @@ def main(folder: Path) -> None:
     for name, (kind, path) in task["artifacts"].items():
         print(f"= {name}", flush=True)
         if kind == "saved_model":
-            times[name] = saved_model(path, task["names"], task["output"], folder)
+            times[name] = saved_model(
+                path, task["names"], task["signature"], task["output"], folder
+            )
         else:
             build = {"tflite": tflite, "onnx": onnx, "openvino": openvino}[kind]
             times[name] = runtime(build, path, name, folder, task["threads"])

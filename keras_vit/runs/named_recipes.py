@@ -102,6 +102,13 @@ RECIPES = {
         "Fine-tuning for regression (the default of --task regression), without crops.",
         "keras_vit; chosen on two numbers computed from scikit-learn's digits (docs/data.md)",
     ),
+    "segmentation": NamedRecipe(
+        FINETUNE.replace(
+            epochs=20, batch_size=8, learning_rate=1e-3, label_smoothing=0.0, crop_area=(0.25, 1.0)
+        ),
+        "Fine-tuning for segmentation (the default of --task segmentation).",
+        "keras_vit; chosen on part of the training images (docs/segmentation.md)",
+    ),
     "linear_probe": NamedRecipe(
         Recipe(
             epochs=10,
@@ -219,6 +226,7 @@ RECIPES = {
 FROM_WEIGHTS = (
     "finetune",
     "regression",
+    "segmentation",
     "linear_probe",
     "paper_finetune",
     "mae_finetune",

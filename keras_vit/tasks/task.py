@@ -145,6 +145,8 @@ class Task:
     pipeline_tag: ClassVar[str | None] = None
     # Class of the exported SavedModel's functions.
     served_model: ClassVar[type[ServedModel]] = ServedModel
+    # Signature of the SavedModel that returns the network's output for encoded images.
+    compared_signature: ClassVar[str] = "serving_default"
     # Whether models do not name the task, as those of earlier versions do not.
     unnamed: ClassVar[bool] = False
     # Splits the images; returns the indices of the training and the validation images.

@@ -1,0 +1,1 @@
+"""Segmentation: a class for each pixel of an image."""

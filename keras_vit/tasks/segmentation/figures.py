@@ -1,0 +1,90 @@
+"""Figures of segmentation: overlays of masks on images, and scores of the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from keras_vit.data.masks import IGNORED
+from keras_vit.tasks.segmentation.report import SegmentationReport
+from keras_vit.visualization.drawing import GRAY, open_axes, shorten, show, tiles
+
+_DRAWN = 480  # pixels of the longer side of an image
+_OPACITY = 0.55  # of a mask on its image
+
+
+def palette(classes: int) -> np.ndarray:
+    """Returns a color (K, 3), uint8, for each class; more than 20 have colors of equal distance."""
+    if classes <= 20:
+        colors = np.array(colormaps["tab20"](np.arange(20))[:, :3])[
+            : classes if classes > 10 else None
+        ]
+        colors = colors if classes > 10 else colors[::2][:classes]
+    else:
+        colors = colormaps["hsv"](np.arange(classes) / classes)[:, :3]
+    return (255 * np.asarray(colors)).round().astype(np.uint8)
+
+
+def overlay(image: np.ndarray, mask: np.ndarray, classes: int) -> np.ndarray:
+    """Returns an image (H, W, C), in [0, 255], with the colors of a mask's classes (H, W) on it.
+
+    Of larger images than can be drawn, every second, third, ... pixel is returned.
+    """
+    step = -(-max(image.shape[:2]) // _DRAWN)
+    image, mask = image[::step, ::step], mask[::step, ::step]
+    image = np.broadcast_to(image, (*image.shape[:2], 3)).astype(float)
+    colors = np.concatenate([palette(classes), np.zeros((256 - classes, 3), np.uint8)])
+    seen = (mask != IGNORED)[..., None] * _OPACITY
+    return (image * (1 - seen) + colors[mask] * seen).round().astype(np.uint8)
+
+
+def overlays(
+    images: Sequence[np.ndarray],
+    masks: Sequence[np.ndarray],
+    names: Sequence[str],
+    titles: Sequence[str] | None = None,
+) -> Figure:
+    """Draws images with their masks, at most four in a row, and the colors of the classes."""
+    columns = min(4, len(images))
+    rows = -(-len(images) // columns)
+    height = 3.0 * np.median([image.shape[0] / image.shape[1] for image in images])
+    figure, grid = tiles(rows, columns, 3.0 * columns, (height + 0.2) * rows + 0.6)
+    for index, axes in enumerate(grid.ravel()[: len(images)]):
+        show(axes, overlay(images[index], masks[index], len(names)))
+        if titles:
+            axes.set_title(titles[index], fontsize=7)
+    pairs = zip(palette(len(names)) / 255, names, strict=True)
+    patches = [Patch(color=color, label=shorten(name)) for color, name in pairs]
+    figure.legend(handles=patches[:30], loc="outside lower center", ncols=6, fontsize=7)
+    return figure
+
+
+def truths_and_predictions(
+    images: Sequence[np.ndarray],
+    truths: Sequence[np.ndarray],
+    maps: Sequence[np.ndarray],
+    names: Sequence[str],
+    titles: Sequence[str],
+) -> Figure:
+    """Draws pairs of images, with their masks and with the predicted classes."""
+    pairs = [mask for pair in zip(truths, maps, strict=True) for mask in pair]
+    twice = [image for image in images for _ in range(2)]
+    said = [text for title in titles for text in (shorten(title), "prediction")]
+    return overlays(twice, pairs, names, said)
+
+
+def class_scores(report: SegmentationReport) -> Figure:
+    """Draws the IoU of each class, the lowest first."""
+    rows = sorted((row for row in report.per_class if row.pixels), key=lambda row: row.iou)
+    figure, grid = tiles(1, 1, 6.0, 0.25 * len(rows) + 1.0)
+    axes = grid.ravel()[0]
+    axes.axis("on")
+    axes.barh([shorten(row.name) for row in rows], [row.iou for row in rows], color=GRAY)
+    axes.set(xlim=(0, 1), xlabel=f"IoU (mean {report.mean_iou:.3f})")
+    axes.invert_yaxis()
+    open_axes(axes)
+    return figure

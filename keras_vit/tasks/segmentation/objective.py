@@ -1,0 +1,75 @@
+"""Loss and metrics of segmentation.
+
+Letters: B batch; H, W height and width; h, w of the network's output; K classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.data.masks import IGNORED
+from keras_vit.tasks.objective import Objective
+
+
+class MeanIoU(keras.metrics.Metric):
+    """Mean intersection over union of the classes that occur."""
+
+    def __init__(self, classes: int, name: str = "mean_iou") -> None:
+        super().__init__(name=name)
+        self.counts = self.add_weight(shape=(3, classes), initializer="zeros", name="counts")
+
+    def update_state(self, counts: Any, sample_weight: Any = None) -> None:
+        """Adds pixels (B, 3, K): correct, of the class, and predicted as the class."""
+        weight = ops.reshape(ops.cast(sample_weight, "float32"), (-1, 1, 1))
+        self.counts.assign_add(ops.sum(counts * weight, axis=0))
+
+    def result(self) -> Any:
+        right, true, found = ops.unstack(ops.convert_to_tensor(self.counts), 3)
+        union = true + found - right
+        occurs = ops.cast(true > 0, "float32")
+        return ops.sum(occurs * right / ops.maximum(union, 1.0)) / ops.maximum(ops.sum(occurs), 1.0)
+
+
+class SegmentationObjective(Objective):
+    """Mean cross-entropy of the pixels that have a class.
+
+    Args:
+        network: Network to logits (B, h, w, K).
+        class_weights: Weights of the classes' pixels (K,), or None.
+    """
+
+    def __init__(self, network: keras.Model, class_weights: np.ndarray | None = None) -> None:
+        super().__init__(network)
+        self.class_weights = class_weights
+        self.iou = MeanIoU(network.output_shape[-1])
+        self.accuracy = keras.metrics.Mean("pixel_accuracy")
+
+    def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
+        logits = ops.cast(self.network(x, training=training), "float32")  # (B, h, w, K)
+        logits = ops.image.resize(  # (B, H, W, K)
+            logits, y.shape[1:3], "bilinear", data_format="channels_last"
+        )
+        seen, classes = ops.cast(y != IGNORED, "float32"), logits.shape[-1]
+        labels = ops.where(y == IGNORED, 0, ops.cast(y, "int32"))
+        losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        weight = seen
+        if self.class_weights is not None:
+            weight = seen * ops.take(ops.convert_to_tensor(self.class_weights), labels)
+        total = ops.maximum(ops.sum(weight, (1, 2)), 1.0)
+        true = ops.one_hot(labels, classes) * seen[..., None]
+        found = ops.one_hot(ops.argmax(logits, axis=-1), classes) * seen[..., None]
+        counts = [ops.sum(each, (1, 2)) for each in (true * found, true, found)]
+        return ops.sum(losses * weight, (1, 2)) / total, ops.stack(counts, axis=1)
+
+    def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
+        right, true = ops.sum(outputs[:, 0], -1), ops.sum(outputs[:, 1], -1)
+        self.iou.update_state(outputs, weight)
+        self.accuracy.update_state(right / ops.maximum(true, 1.0), weight)
+
+    @property
+    def scores(self) -> list[keras.metrics.Metric]:
+        return [self.iou, self.accuracy]

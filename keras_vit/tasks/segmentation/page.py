@@ -1,0 +1,80 @@
+"""Sections of a segmentation's HTML evaluation page."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_vit.tasks.segmentation.figures import class_scores, overlay
+from keras_vit.tasks.segmentation.report import SegmentationReport
+from keras_vit.tasks.task import Details
+from keras_vit.visualization import html_page
+from keras_vit.visualization.drawing import shorten, to_svg
+from keras_vit.visualization.html_page import Section
+
+_MOST_PAIRS = 10  # pairs of confused classes
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SegmentationDetails(Details):
+    """Detailed evaluation of a segmentation: scores, confused classes and the worst images.
+
+    Args:
+        scores: Scores of each class.
+        images: Pixels of the images with the lowest mean IoU.
+        truths: Their masks.
+        maps: Their predicted classes.
+        names: Their names.
+    """
+
+    scores: SegmentationReport
+    images: Sequence[np.ndarray]
+    truths: Sequence[np.ndarray]
+    maps: Sequence[np.ndarray]
+    names: Sequence[str]
+
+    def sections(self) -> list[Section]:
+        scores = self.scores
+        low, high = scores.interval
+        summary = [
+            (f"{scores.mean_iou:.1%}", f"mean IoU (95% interval {low:.1%} to {high:.1%})"),
+            (f"{scores.pixel_accuracy:.1%}", "pixel accuracy"),
+            (f"{scores.boundary_f1:.3f}", "boundary F1"),
+            (f"{len(scores.counts)}", "images"),
+        ]
+        rows = [
+            [shorten(name), *(f"{x:.3f}" for x in cells), str(pixels)]
+            for name, *cells, pixels in scores.per_class
+        ]
+        head = ["class", "IoU", "accuracy", "boundary F1", "pixels"]
+        drawing = html_page.drawing(to_svg(class_scores(scores), "IoU of each class"))
+        return [
+            Section("summary", "Overall results", [html_page.numbers(summary)]),
+            Section("classes", "Results for each class", [html_page.table(head, rows), drawing]),
+            Section("confusion", "Confused classes", [self._confused()]),
+            Section("worst", "Images with the lowest mean IoU", self._pictures()),
+        ]
+
+    def _confused(self) -> str:
+        counts, names = self.scores.confusion.copy(), [shorten(n) for n in self.scores.names]
+        support = counts.sum(axis=1)
+        np.fill_diagonal(counts, 0)
+        order = np.argsort(-counts, axis=None)[:_MOST_PAIRS]
+        rows = []
+        for true, found in zip(*np.unravel_index(order, counts.shape), strict=True):
+            if times := counts[true, found]:
+                share = f"{times / support[true]:.1%}"
+                rows.append([names[true], names[found], str(times), share])
+        head = ["true class", "predicted class", "pixels", "fraction of the true class"]
+        return html_page.table(head, rows)
+
+    def _pictures(self) -> list[str]:
+        items, classes = [], len(self.scores.names)
+        for image, *masks, name in zip(
+            self.images, self.truths, self.maps, self.names, strict=True
+        ):
+            items.append(([overlay(image, mask, classes) for mask in masks], name))
+        note = html_page.paragraph("At the left the mask, at the right the prediction.", note=True)
+        return [note, html_page.pictures(items)]

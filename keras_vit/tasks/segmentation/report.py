@@ -1,0 +1,175 @@
+"""Scores of segmentation, from counts of pixels in the images' own size.
+
+Letters: N images; K classes; H, W height and width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import ndimage
+
+from keras_vit.arguments import text_table
+from keras_vit.data.masks import IGNORED
+from keras_vit.visualization.drawing import shorten
+
+_TOLERANCE = 0.0075  # of a boundary, as a fraction of the image's diagonal
+_DRAWS = 1000  # of the bootstrap
+
+
+class ClassScores(NamedTuple):
+    """Scores of one class, in [0, 1], and its number of pixels; NaN if it does not occur."""
+
+    name: str
+    iou: float
+    accuracy: float
+    boundary_f1: float
+    pixels: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SegmentationReport:
+    """Evaluation result of a segmentation.
+
+    Args:
+        names: Names of the classes.
+        confusion: Pixels of each true class (rows) and predicted class, (K, K), int64. Pixels that
+            the model does not see are wrong and in no column.
+        counts: Pixels of each image, (N, 3, K): correct, of the class, predicted as the class.
+        boundaries: For each image and class, (N, 2, K): precision and recall of its boundary,
+            NaN if there is none.
+
+    Examples:
+        >>> true, found = np.array([[0, 0, 1, 255]]), np.array([[0, 1, 1, 1]])
+        >>> report = SegmentationReport.of(["road", "car"], [(true, found)])
+        >>> round(report.mean_iou, 3), report.confusion.tolist()
+        (0.5, [[1, 1], [0, 1]])
+    """
+
+    names: Sequence[str]
+    confusion: np.ndarray
+    counts: np.ndarray
+    boundaries: np.ndarray
+
+    @classmethod
+    def of(cls, names: Sequence[str], pairs: Any) -> SegmentationReport:
+        """Computes the scores of pairs of true and predicted classes (H, W), one by one."""
+        size, counts, boundaries = len(names), [], []
+        confusion = np.zeros((size, size), np.int64)
+        for true, found in pairs:
+            seen = true != IGNORED
+            cells = true[seen].astype(np.int64) * (size + 1) + np.minimum(found[seen], size)
+            matrix = np.bincount(cells, minlength=size * (size + 1)).reshape(size, size + 1)
+            inner = matrix[:, :size]
+            confusion += inner
+            counts.append([inner.diagonal(), matrix.sum(axis=1), inner.sum(axis=0)])
+            boundaries.append(_boundaries(true, np.where(seen, found, IGNORED), size))
+        return cls(names, confusion, np.array(counts), np.array(boundaries, np.float32))
+
+    @functools.cached_property
+    def per_class(self) -> list[ClassScores]:
+        """Scores of each class."""
+        right, true = self.counts.sum(axis=0)[:2]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            accuracy = right / true
+            boundaries = 2 / (1 / _means(self.boundaries)).sum(axis=0)
+        ious = _ious(self.counts.sum(axis=0))
+        rows = zip(self.names, ious, accuracy, boundaries, true, strict=True)
+        return [ClassScores(n, float(i), float(a), float(b), int(p)) for n, i, a, b, p in rows]
+
+    @property
+    def mean_iou(self) -> float:
+        """Mean intersection over union of the classes that occur."""
+        return float(np.nanmean(_ious(self.counts.sum(axis=0))))
+
+    @property
+    def pixel_accuracy(self) -> float:
+        """Fraction of the pixels with a class that are correct."""
+        right, true, _ = self.counts.sum(axis=(0, 2))
+        return float(right / max(true, 1))
+
+    @property
+    def boundary_f1(self) -> float:
+        """Mean boundary F1 of the classes that occur."""
+        return float(np.nanmean([row.boundary_f1 for row in self.per_class]))
+
+    @functools.cached_property
+    def interval(self) -> tuple[float, float]:
+        """95% interval of the mean IoU, by a bootstrap over the images."""
+        rng, number = np.random.default_rng(0), len(self.counts)
+        drawn = (rng.multinomial(number, np.full(number, 1 / number)) for _ in range(_DRAWS))
+        means = [np.nanmean(_ious(np.tensordot(times, self.counts, 1))) for times in drawn]
+        low, high = np.quantile(means, (0.025, 0.975))
+        return float(low), float(high)
+
+    @property
+    def image_ious(self) -> np.ndarray:
+        """Mean IoU of each image over its classes, (N,)."""
+        ious = [_ious(each) for each in self.counts]
+        return np.array([np.nanmean(each) if np.isfinite(each).any() else 1 for each in ious])
+
+    def text(self) -> str:
+        """Formats the result as a table."""
+        rows = [("class", "IoU", "accuracy", "boundary F1", "pixels")]
+        for name, iou, accuracy, boundary, pixels in self.per_class:
+            cells = (f"{x:.3f}" for x in (iou, accuracy, boundary))
+            rows.append((shorten(name), *cells, str(pixels)))  # type: ignore[arg-type]
+        low, high = self.interval
+        first = (
+            f"{len(self.counts)} images, mean IoU {self.mean_iou:.4f} (95% interval {low:.3f} to "
+            f"{high:.3f}), pixel accuracy {self.pixel_accuracy:.4f}, boundary F1 "
+            f"{self.boundary_f1:.3f}"
+        )
+        return "\n".join([first, *text_table(rows, "<>>>>")])
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the result as a dictionary; scores of absent classes are None."""
+        rows = [
+            {k: None if v != v else v for k, v in row._asdict().items()} for row in self.per_class
+        ]
+        return {
+            "num_examples": len(self.counts),
+            "mean_iou": self.mean_iou,
+            "mean_iou_interval": list(self.interval),
+            "pixel_accuracy": self.pixel_accuracy,
+            "boundary_f1": self.boundary_f1,
+            "per_class": rows,
+        }
+
+
+def _ious(counts: np.ndarray) -> np.ndarray:
+    """Returns the IoU of each class (K,), NaN if it has no pixels."""
+    right, true, found = counts.astype(float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(true > 0, right / (true + found - right), np.nan)
+
+
+def _means(boundaries: np.ndarray) -> np.ndarray:
+    """Returns the mean precision and recall of each class (2, K), NaN if it never occurs."""
+    occurs = ~np.isnan(boundaries)
+    total = np.where(occurs, boundaries, 0).sum(axis=0)
+    return np.where(occurs.any(axis=0), total / np.maximum(occurs.sum(axis=0), 1), np.nan)
+
+
+def _boundaries(true: np.ndarray, found: np.ndarray, size: int) -> np.ndarray:
+    """Returns the precision and recall of each class's boundary (2, K) in one image.
+
+    Reference: Csurka et al., What is a good evaluation measure for semantic segmentation? (2013)
+    """
+    reach = 2 * round(max(1.0, _TOLERANCE * float(np.hypot(*true.shape)))) + 1
+    scores = np.full((2, size), np.nan)
+    for label in np.unique(true[true != IGNORED]):
+        edges = [_edge(mask == label) for mask in (true, found)]
+        near = [ndimage.maximum_filter(edge, reach) for edge in edges]
+        for row, (edge, other) in enumerate(((edges[1], near[0]), (edges[0], near[1]))):
+            scores[row, label] = other[edge].mean() if edge.any() else 0.0
+    return scores
+
+
+def _edge(mask: np.ndarray) -> np.ndarray:
+    """Returns the pixels of a region that have a neighbor outside of it, within the image."""
+    return mask & ~ndimage.binary_erosion(mask, border_value=1)

@@ -1,0 +1,86 @@
+"""SavedModel signatures of a segmentation.
+
+Letters: B images; H, W height and width of the largest image of a batch; h, w of the network's
+output; K classes.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from keras_vit.data.class_maps import class_map
+from keras_vit.data.decode_and_resize import scale
+from keras_vit.data.image_reading import upright_sides
+from keras_vit.data.masks import IGNORED
+from keras_vit.tasks.segmentation.figures import palette
+from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
+
+
+class ServedSegmentation(ServedModel):
+    """Serving functions of a segmentation (see `ServedModel`).
+
+    `answer_bytes` returns, for each image in its own size, `class_map`, uint8 (B, H, W), padded at
+    the right and at the bottom with 255; `height` and `width`, int32 (B,); and `png`, string (B,),
+    the classes as an image in the colors of the figures. `logits` returns `logits`, float32
+    (B, h, w, K), and `confidence` the probability of the class of each pixel, uint8 (B, H, W), in
+    units of 1/255.
+    """
+
+    def signatures(self) -> dict[str, Signature]:
+        return {
+            **super().signatures(),
+            "confidence": (self.confidence, self.strings),
+            "logits": (self.logits, self.strings),
+            "segment_pixels": (self.answer_pixels, self.pixels),
+        }
+
+    def logits(self, image_bytes: tf.Tensor) -> Answer:
+        """Computes the logits of encoded images in a string tensor of shape (B,)."""
+        read = self._read(image_bytes)
+        return self.guarded(self.answer_pixels(read.pixels), read)
+
+    def answer_bytes(self, image_bytes: tf.Tensor) -> Answer:
+        """Returns the class maps of encoded images in a string tensor of shape (B,)."""
+        return self._maps(image_bytes, confident=False)
+
+    def confidence(self, image_bytes: tf.Tensor) -> Answer:
+        """Returns class maps and confidences of encoded images in a string tensor (B,)."""
+        return self._maps(image_bytes, confident=True)
+
+    def _maps(self, image_bytes: tf.Tensor, confident: bool) -> Answer:
+        read = self._read(image_bytes)
+        logits = self.answer_images(scale(read.pixels, self.preprocessing))[self._output]
+        classes = logits.shape[-1]
+        colors = tf.constant([*palette(classes).tolist(), *[[0, 0, 0]] * (256 - classes)], tf.uint8)
+
+        def sides_of(given: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            encoded, ok = given
+            return tf.cond(
+                ok, lambda: upright_sides(encoded, self.preprocessing), lambda: tf.constant([1, 1])
+            )
+
+        sides = tf.map_fn(
+            sides_of, (image_bytes, read.ok), fn_output_signature=tf.TensorSpec((2,), tf.int32)
+        )
+        largest = tf.reduce_max(sides, axis=0)
+
+        def one(given: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+            found = class_map(*given, self.preprocessing, confident)
+            padding = [[0, side] for side in tf.unstack(largest - given[1])]
+            png = tf.io.encode_png(tf.gather(colors, tf.cast(found[0], tf.int32)))
+            padded = [
+                tf.pad(each, padding, constant_values=value)
+                for each, value in zip(found, (IGNORED, 0), strict=False)
+            ]
+            return png, *padded
+
+        image = tf.TensorSpec((None, None), tf.uint8)
+        kinds = (tf.TensorSpec((), tf.string), *[image] * (2 if confident else 1))
+        png, *maps = tf.map_fn(one, (logits, sides), fn_output_signature=kinds)
+        names = ("class_map", "confidence")
+        answer = dict(zip(names, maps, strict=False)) | {
+            "png": tf.where(read.ok, png, ""),
+            "height": tf.where(read.ok, sides[:, 0], 0),
+            "width": tf.where(read.ok, sides[:, 1], 0),
+        }
+        return {**answer, "ok": read.ok, "message": read.message}

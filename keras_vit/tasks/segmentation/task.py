@@ -1,0 +1,181 @@
+"""Segmentation task."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import data, zoo
+from keras_vit.data.class_maps import found_classes
+from keras_vit.data.masks import Masks
+from keras_vit.data.sources.coco import coco_files, load_coco
+from keras_vit.data.sources.masks import load_masks
+from keras_vit.models.dense import Segmenter
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.config import RunConfig
+from keras_vit.runs.run_folder import RunFolder
+from keras_vit.tasks.build import build_encoder
+from keras_vit.tasks.objective import Objective
+from keras_vit.tasks.segmentation import figures
+from keras_vit.tasks.segmentation.objective import SegmentationObjective
+from keras_vit.tasks.segmentation.page import SegmentationDetails
+from keras_vit.tasks.segmentation.prediction import SegmentationPrediction, ShareTable
+from keras_vit.tasks.segmentation.report import SegmentationReport
+from keras_vit.tasks.segmentation.serving_graph import ServedSegmentation
+from keras_vit.tasks.task import Evaluation, Predictions, Task, output_batches
+from keras_vit.visualization.drawing import save_figure
+
+_AGREEING = 0.999  # of the pixels of an image
+_LARGEST = 512  # pixels of the longer side, by default
+_MEASURED = 50  # masks
+_SHOWN = 8  # images
+
+
+def masks_of(examples: data.Examples) -> Masks:
+    """Returns the kind of a dataset's targets; raises `ValueError` unless they are masks."""
+    if not isinstance(examples.kind, Masks):
+        raise ValueError(
+            "`data` must be images with masks, such as folders images/ and masks/, for the task "
+            f"segmentation. Received: {examples.source}"
+        )
+    return examples.kind
+
+
+class Segmentation(Task):
+    """Segmentation task: a class for each pixel, from masks."""
+
+    name = "segmentation"
+    monitor = ("mean_iou", "max")
+    recipe = "segmentation"
+    output = "logits"
+    pipeline_tag = "image-segmentation"
+    served_model = ServedSegmentation
+    compared_signature = "logits"
+    config: RunConfig
+
+    @classmethod
+    def check_model(cls, name: str) -> None:
+        zoo.constructor(name)
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str]) -> data.Examples:
+        files = coco_files(Path(source).expanduser())
+        return load_coco(source) if files else load_masks(source)
+
+    @classmethod
+    def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
+        """Returns the task with the whole image seen, by default at the size of the masks."""
+        recipe = config.recipe.replace(resize=config.recipe.resize or "squash")
+        if recipe.image_size is None:
+            masks = [masks_of(examples).read(target) for target in examples.targets[:_MEASURED]]
+            sides = np.median([mask.shape for mask in masks], axis=0)
+            sides = sides * min(1.0, _LARGEST / sides.max())
+            steps = zoo.constructor(config.model).config.stride
+            size = tuple(
+                max(1, round(side / step)) * step for side, step in zip(sides, steps, strict=True)
+            )
+            recipe = recipe.replace(image_size=size)
+            print(f"Image size: {size[0]} x {size[1]} (height x width); see --image-size.")
+        return cls(dataclasses.replace(config, recipe=recipe))
+
+    def draw_batch(
+        self, images: np.ndarray, targets: Any, names: Sequence[str], path: Path
+    ) -> None:
+        save_figure(figures.overlays([*images], [*np.asarray(targets)], names), path)
+
+    def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
+        encoder = build_encoder(self.config, dtype, examples.class_names, pooling="none")
+        whole = Segmenter(encoder, len(examples.class_names), dtype=dtype)
+        # Logits at a quarter of the size are interpolated once, to the size of each image.
+        return keras.Model(whole.input, whole.get_layer("head").output, name=encoder.name)
+
+    def objective(self, network: keras.Model, training: data.Examples) -> Objective:
+        weights = None
+        if self.config.recipe.class_weights == "balanced":
+            kind, counts = masks_of(training), np.zeros(256)
+            for target in training.targets:
+                counts += np.bincount(kind.read(target).ravel(), minlength=256)
+            counts = counts[: len(training.class_names)]
+            # https://arxiv.org/abs/1606.02147
+            weights = (1 / np.log(1.02 + counts / counts.sum())).astype("float32")
+        return SegmentationObjective(network, weights)
+
+    def class_maps(
+        self, model: keras.Model, examples: data.Examples, batch_size: int = 32, verbose: int = 0
+    ) -> Iterator[np.ndarray]:
+        """Yields the predicted class of each pixel of each image, in its own size."""
+        network, preprocessing = self.prediction_network(model)
+        kind = masks_of(examples)
+        for indices, outputs in output_batches(
+            network, preprocessing, examples, batch_size, verbose
+        ):
+            for index, logits in zip(indices, outputs, strict=True):
+                sides = kind.read(examples.targets[index]).shape
+                yield found_classes(logits, sides, preprocessing)
+
+    def evaluate(
+        self,
+        model: keras.Model,
+        examples: data.Examples,
+        *,
+        batch_size: int = 32,
+        verbose: int = 0,
+    ) -> Evaluation:
+        kind, maps = masks_of(examples), self.class_maps(model, examples, batch_size, verbose)
+        true = map(kind.read, examples.targets)
+        report = SegmentationReport.of(examples.class_names, zip(true, maps, strict=True))
+        worst = np.argsort(report.image_ious)[:_SHOWN]
+        shown = examples.subset(worst)
+        return Evaluation(report, (shown, list(self.class_maps(model, shown))))
+
+    def details(
+        self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
+    ) -> SegmentationDetails:
+        shown, maps = evaluation.found
+        images, truths = _pixels_and_masks(shown)
+        return SegmentationDetails(evaluation.result, images, truths, maps, shown.names)
+
+    def draw_examples(
+        self, examples: data.Examples, evaluation: Evaluation, folder: Path
+    ) -> dict[str, Path]:
+        shown, maps = evaluation.found
+        figure = figures.truths_and_predictions(
+            *_pixels_and_masks(shown), maps, shown.class_names, shown.names
+        )
+        return {"worst": save_figure(figure, folder / "worst.png")}
+
+    def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
+        shown = examples.subset(np.linspace(0, len(examples) - 1, _SHOWN).astype(int))
+        figure = figures.overlays(*_pixels_and_masks(shown), shown.class_names)
+        save_figure(figure, run.path / "masks.png")
+
+    def draw(self, result: Any, folder: Path) -> dict[str, Path]:
+        return {"iou": save_figure(figures.class_scores(result), folder / "iou.png")}
+
+    def agreement(
+        self, found: np.ndarray, expected: Predictions, close: float
+    ) -> tuple[np.ndarray, float]:
+        same = found.argmax(axis=-1) == expected.outputs.argmax(axis=-1)
+        shares = same.reshape(len(same), -1).mean(axis=1)
+        return shares >= _AGREEING, float(shares.mean())
+
+    def prediction(
+        self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
+    ) -> SegmentationPrediction:
+        return SegmentationPrediction(output, preprocessing, message)
+
+    def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> ShareTable:
+        return ShareTable(preprocessing.class_names or ())
+
+
+def _pixels_and_masks(examples: data.Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns the upright pixels and the masks of a few images."""
+    images = [data.decode(examples.read(i), Preprocessing()) for i in range(len(examples))]
+    masks = [masks_of(examples).read(target) for target in examples.targets]
+    return [image.numpy() for image in images], masks

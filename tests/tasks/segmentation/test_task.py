@@ -1,0 +1,65 @@
+"""Segmentation through the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import training
+from tests.cli.conftest import Call
+from tests.tasks.segmentation.conftest import TASK
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_segmentation_learns(run: Path) -> None:
+    found = json.loads((run / "evaluation.json").read_text())
+    assert found["mean_iou"] > 0.6
+    assert (run / "best.keras").is_file()
+    assert (run / "iou.png").is_file()
+    split = list(csv.DictReader((run / "split.csv").open()))
+    assert {"file", "mask", "split"} <= set(split[0])
+
+
+@pytest.mark.slow
+def test_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) -> None:
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            raise KeyboardInterrupt
+
+    config = training.read_config(run / "config.yaml")
+    with pytest.raises(KeyboardInterrupt):
+        training.train(config, tmp_path / "again", callbacks=[Stop()])
+    assert call("train", "--resume", "--out", tmp_path / "again")[0] == 0
+    weights = [training.Run(path).model().get_weights() for path in (run, tmp_path / "again")]
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("evaluate", "RUN", "--report", "OUT"),
+        ("data", "check", "DATA", *TASK),
+        ("data", "preview", "DATA", *TASK, "--image-size", "32", "--out", "OUT.png"),
+        ("predict", "RUN", "DATA/images", "--to", "OUT.csv"),
+        ("card", "RUN", "--out", "OUT"),
+    ],
+    ids=" ".join,
+)
+def test_segmentation_passes_a_command(
+    command: tuple[str, ...], run: Path, shapes: Path, call: Call, tmp_path: Path
+) -> None:
+    places = {"RUN": run, "DATA": shapes, "OUT": tmp_path / "out"}
+    words = []
+    for word in command:
+        for name, path in places.items():
+            word = word.replace(name, str(path)) if word.startswith(name) else word
+        words.append(word)
+    code, _, message = call(*words)
+    assert code == 0, message
