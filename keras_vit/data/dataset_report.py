@@ -13,6 +13,7 @@ from keras_vit.data.examples import Examples
 from keras_vit.data.geometry import cut_off
 from keras_vit.data.image_audit import ImageAudit, audit, sections
 from keras_vit.data.splits import split
+from keras_vit.data.target_kinds import ClassIndex, MultiHot
 from keras_vit.preprocessing import Preprocessing
 
 # A class is rare below this fraction of the largest class's number of images.
@@ -30,7 +31,7 @@ class DatasetReport:
 
     Args:
         source: Data source.
-        counts: Number of usable images of each class.
+        counts: Number of usable images of each class, or of pixels if the targets are masks.
         audit: Unusable images and duplicates.
         leaks: Images with the same content, or of the same photograph, in several splits of the
             source.
@@ -41,9 +42,8 @@ class DatasetReport:
         flat: Names of images whose pixels all have the same value.
         dark: Names of images whose pixels are all close to 0 (out of 255).
         refused: Reason why the data cannot be trained on; empty if there is none.
-        images: Number of usable images of a multi-label dataset; None for a dataset with one
-            class per image.
-        without_class: Number of usable images without any class.
+        images: Number of usable images; None for a dataset with one class per image.
+        without_class: Number of usable images without any class, in a multi-label dataset.
         notes: Notes on how the source was read.
 
     Examples:
@@ -62,7 +62,7 @@ class DatasetReport:
     dark: tuple[str, ...]
     refused: str
     images: int | None = None
-    without_class: int = 0
+    without_class: int | None = None
     notes: tuple[str, ...] = ()
     twin_classes: tuple[tuple[str, ...], ...] = ()
     cut_off: str = ""
@@ -82,15 +82,18 @@ class DatasetReport:
         """Returns the report as text."""
         width = max((len(name) for name in self.counts), default=0)
         total = sum(self.counts.values()) if self.images is None else self.images
-        lines = [*self.notes, f"{total} images in {len(self.counts)} classes of {self.source}"]
+        number = f"{len(self.counts)} classes of " if self.counts else ""
+        lines = [*self.notes, f"{total} images in {number}{self.source}"]
+        digits = max((len(str(count)) for count in self.counts.values()), default=0)
+        whole = max(sum(self.counts.values()) if self.without_class is None else total, 1)
         if not self.audit.inventory.complete:
             lines += [f"  {line}" for line in self.audit.inventory.text().splitlines()]
         if len(self.counts) <= 100:
             lines += [
-                f"  {name:<{width}}  {count:>6}  {count / max(total, 1):6.1%}"
+                f"  {name:<{width}}  {count:>{max(digits, 6)}}  {count / whole:6.1%}"
                 for name, count in self.counts.items()
             ]
-        if self.images is not None:
+        if self.without_class is not None:
             lines.append(f"  {self.without_class} of the images show none of these classes")
         if self.sizes:
             lines.append(
@@ -182,6 +185,9 @@ def check(
     splits = dict(zip(examples.names, examples.splits, strict=True)) if examples.splits else {}
     groups = (*found.duplicates, *found.twins)
     leaks = [group for group in groups if len({*map(splits.get, group)}) > 1]
+    pixels = kept.kind.pixels(kept)
+    counts = kept.class_counts() if pixels is None else pixels
+    counted = pixels is not None or isinstance(kept.kind, (ClassIndex, MultiHot))
     refused = ""
     try:
         split(kept, found.digests, found.twins)
@@ -189,7 +195,7 @@ def check(
         refused = str(error)
     return DatasetReport(
         source=examples.source,
-        counts=dict(zip(examples.class_names, kept.class_counts().tolist(), strict=True)),
+        counts=dict(zip(examples.class_names, counts.tolist(), strict=True)) if counted else {},
         audit=found,
         leaks=tuple(leaks),
         sizes=sizes,
@@ -197,8 +203,8 @@ def check(
         flat=tuple(name for name in kept.names if ranges[name][0] == ranges[name][1]),
         dark=tuple(name for name in kept.names if ranges[name][0] < ranges[name][1] <= _DARK),
         refused=refused,
-        images=len(kept) if kept.multi_label else None,
-        without_class=int((~kept.targets.any(axis=1)).sum()) if kept.multi_label else 0,
+        images=None if isinstance(kept.kind, ClassIndex) else len(kept),
+        without_class=int((~kept.targets.any(axis=1)).sum()) if kept.multi_label else None,
         notes=examples.notes,
         twin_classes=examples.twin_classes(),
         cut_off=cut_off(found.sizes, Preprocessing()),

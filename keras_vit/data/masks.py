@@ -81,6 +81,13 @@ class Masks(TargetKind):
         turned = ": it must be upright, as the image is shown" if (width, height) == sides else ""
         return f"the mask has {width} x {height} pixels, the image {sides[1]} x {sides[0]}{turned}"
 
+    def pixels(self, examples: Examples) -> np.ndarray:
+        """Returns the number of pixels of each class (K,)."""
+        counts = np.zeros(256, np.int64)
+        for target in examples.targets:
+            counts += np.bincount(self.read(target).ravel(), minlength=256)
+        return counts[: len(examples.class_names)]
+
     def text(self, examples: Examples, index: int) -> str:
         """Returns the name of the mask and the start of its SHA-256."""
         path = Path(examples.targets[index])

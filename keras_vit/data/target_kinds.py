@@ -62,6 +62,10 @@ class TargetKind:
         """Returns the number of images of each class (K,)."""
         return np.zeros(len(examples.class_names), np.int64)
 
+    def pixels(self, examples: Examples) -> np.ndarray | None:
+        """Returns the number of pixels of each class (K,), or None for targets of whole images."""
+        return None
+
     def agree(self, targets: np.ndarray) -> bool:
         """Returns whether the targets of identical images are equal."""
         return len({np.asarray(target).tobytes() for target in targets}) == 1

@@ -17,6 +17,7 @@ from keras_vit.layers.dropout import Dropout, StochasticDepth, same_seeds
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
+from keras_vit.layers.windows import from_windows, to_windows
 
 _NEGLIGIBLE = 1e-30  # float32 and bfloat16 have numbers down to 1e-38
 
@@ -45,7 +46,10 @@ class TransformerBlock(BaseLayer):
         swiglu: Whether the MLP is gated, see `MLP`.
         mlp_norm: Whether there is a layer norm within the MLP.
         position_embedding: As for `MultiHeadSelfAttention`.
-        position_grid: As for `MultiHeadSelfAttention`.
+        position_grid: As for `MultiHeadSelfAttention`; the rows and columns of patches.
+        window_size: Side of square windows of patches, within which attention is computed, padded
+            with zeros; prefix tokens then neither attend nor are attended to. None for attention
+            among all tokens.
 
     Call arguments:
         inputs: Tensor of shape (B, T, D).
@@ -84,9 +88,13 @@ class TransformerBlock(BaseLayer):
         mlp_norm: bool = False,
         position_embedding: str = "none",
         position_grid: tuple[int, int] | None = None,
+        window_size: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
+        self.window_size = window_size
+        if window_size is not None:
+            arguments.positive_int("window_size", window_size)
         self.epsilon = arguments.positive("epsilon", epsilon)
         self.layer_scale = layer_scale
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
@@ -134,7 +142,8 @@ class TransformerBlock(BaseLayer):
         """Folds scales into dense layers' weights, for models that will not be saved."""
         if self.quantized_parts():  # integers would be rounded
             return
-        self.norm_1.fold_into(self.attention.qkv)
+        if self.window_size is None:  # zeros around the patches do not pass the norm
+            self.norm_1.fold_into(self.attention.qkv)
         self.norm_2.fold_into(self.mlp.expand)
         self.attention.fold_scale()
         for dense in (self.attention.qkv, self.attention.out, self.mlp.expand, self.mlp.reduce):
@@ -153,19 +162,33 @@ class TransformerBlock(BaseLayer):
     def _compute(self, inputs: Any, positions: Any, training: bool | None) -> Any:
         _, t, d_model = ops.shape(inputs)
         z = self._in_one_matrix(inputs)  # (BT, D)
-        branch = self.attention(
-            self.norm_1(z, training=training),
-            num_tokens=t,
-            num_queries=self.num_queries,
-            positions=positions,
-            training=training,
-        )
+        normed = self.norm_1(z, training=training)
+        if self.window_size is None:
+            branch = self.attention(
+                normed,
+                num_tokens=t,
+                num_queries=self.num_queries,
+                positions=positions,
+                training=training,
+            )
+        else:
+            branch = self._attend_in_windows(normed, t, training)
         if self.num_queries is not None:
             t = self.num_queries
             z = self._in_one_matrix(inputs[:, :t])
         z = self._add_attention(z, branch, t, training)
         z = self._add_perceptron(z, t, training)
         return ops.reshape(z, (-1, t, d_model))  # (B, T, D)
+
+    def _attend_in_windows(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
+        (h, w), side = self.position_grid, self.window_size or 0  # type: ignore[misc]
+        d_model, prefix = z.shape[-1], num_tokens - h * w
+        patches = ops.reshape(z, (-1, num_tokens, d_model))[:, prefix:]
+        windows = to_windows(ops.reshape(patches, (-1, h, w, d_model)), side)
+        branch = from_windows(self.attention(windows, training=training), (h, w), side)
+        branch = ops.reshape(branch, (-1, h * w, d_model))
+        branch = ops.pad(branch, ((0, 0), (prefix, 0), (0, 0)))[:, : self.num_queries]
+        return ops.reshape(branch, (-1, d_model))
 
     def _in_one_matrix(self, inputs: Any) -> Any:
         # Tokens of all examples in one matrix: oneDNN then fuses the residual sum with the product.

@@ -76,6 +76,11 @@ class ViTConfig:
             in the first block.
         remainder: Treatment of images whose size is not a multiple of the patch: `"error"` or
             `"drop"`.
+        window_size: Side of the windows of patches in which most blocks attend, for large images
+            (ViTDet); None for attention among all tokens in every block. Positions must not act in
+            attention.
+        global_blocks: Number of blocks that attend among all tokens nevertheless, at equal
+            distances, the last one among them.
 
     Raises:
         ValueError: If a value is out of range or values contradict each other.
@@ -127,6 +132,8 @@ class ViTConfig:
     attention_dropout_rate: float = 0.0
     stochastic_depth_rate: float = 0.0
     remainder: str = "error"
+    window_size: int | None = None
+    global_blocks: int = 4
 
     def __post_init__(self) -> None:
         for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim", "channels", "stem_width"):
@@ -151,6 +158,30 @@ class ViTConfig:
         self._check_stem()
         self._check_image_size()
         self._check_positions()
+        self._check_windows()
+
+    def _check_windows(self) -> None:
+        if self.window_size is None:
+            return
+        arguments.positive_int("window_size", self.window_size)
+        if not 0 < self.global_blocks <= self.num_layers:
+            raise ValueError(
+                f"`global_blocks` must be in [1, num_layers]. Received: {self.global_blocks}"
+            )
+        kind = POSITIONS[self.position_embedding]
+        if None in self.image_size or kind.in_attention:
+            raise ValueError(
+                "`window_size` needs a fixed `image_size` and positions that do not act in "
+                f"attention. Received: image_size={self.image_size}, position_embedding="
+                f"{kind.name!r}"
+            )
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """Side of the windows of each block, None for attention among all tokens."""
+        number = self.num_layers
+        whole = {round((i + 1) * number / self.global_blocks) for i in range(self.global_blocks)}
+        return tuple(None if i + 1 in whole else self.window_size for i in range(number))
 
     def _check_positions(self) -> None:
         kind = POSITIONS[self.position_embedding]

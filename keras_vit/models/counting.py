@@ -82,7 +82,8 @@ def count_flops(config: ViTConfig) -> int:
         '35.1'
     """
     t, d = count_tokens(config), config.hidden_size
-    attention = 2 * t * d * (t * config.num_layers + (config.pooling == "map"))
+    pairs = sum(rows * keys for rows, keys in count_attended(config))
+    attention = 2 * d * (pairs + t * (config.pooling == "map"))
     return 2 * (attention + sum(product.multiplications for product in _products(config)))
 
 
@@ -124,6 +125,19 @@ def count_tokens(config: ViTConfig) -> int:
     return _patches(config).rows + config.num_prefix_tokens
 
 
+def count_attended(config: ViTConfig) -> list[tuple[int, int]]:
+    """Returns the number of tokens in each block's attention, and to how many each attends."""
+    t, found = count_tokens(config), []
+    sides = [side // step for side, step in zip(config.usual_size, config.stride, strict=True)]
+    for window in config.windows:
+        if window is None:
+            found.append((t, t))
+        else:
+            padded = math.prod(-(-side // window) * window for side in sides)
+            found.append((padded, window**2))
+    return found
+
+
 def convolutions(config: ViTConfig) -> list[Product]:
     """Lists the convolutions in the ResNet of a hybrid model, without bias, each with a norm."""
     if config.stem_blocks is None:
@@ -148,9 +162,10 @@ def convolutions(config: ViTConfig) -> list[Product]:
 def _products(config: ViTConfig) -> list[Product]:
     """Lists all products with weights and convolutions; the first is that with the pixels."""
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
-    attention = [Product(t, d, 3 * d, config.qkv_bias), Product(t, d, d)]
-    block = [*attention, Product(t, d, m * (1 + config.swiglu)), Product(t, m, d)]
-    found = [*convolutions(config), _patches(config), *config.num_layers * block]
+    found = [*convolutions(config), _patches(config)]
+    for rows, _ in count_attended(config):
+        found += [Product(rows, d, 3 * d, config.qkv_bias), Product(rows, d, d)]
+        found += [Product(t, d, m * (1 + config.swiglu)), Product(t, m, d)]
     if config.pooling == "map":
         attention = [Product(1, d, d), Product(t, d, 2 * d), Product(1, d, d)]
         found += [*attention, Product(1, d, m), Product(1, m, d)]

@@ -162,6 +162,11 @@ class FeatureExtractor:
         found = list(cloning.layers_of(self.network))
         self.blocks = [layer for layer in found if isinstance(layer, _OpenBlock)]
         encoders = [layer for layer in found if isinstance(layer, _OpenEncoder)]
+        if any(block.window_size for block in self.blocks):
+            raise ValueError(
+                "`model` must attend among all tokens in every block. Received: "
+                f"model={model.name!r}, whose blocks have windows"
+            )
         if not self.blocks or len(encoders) != 1:
             raise ValueError(
                 "`model` must be a Vision Transformer of keras_vit, or contain one. "

@@ -11,7 +11,13 @@ import os
 
 from keras_vit import accelerators, arguments
 from keras_vit.models.config import ViTConfig
-from keras_vit.models.counting import convolutions, count_head, count_parameters, count_tokens
+from keras_vit.models.counting import (
+    convolutions,
+    count_attended,
+    count_head,
+    count_parameters,
+    count_tokens,
+)
 
 # Bytes per activation value of each dtype policy; weights and sums are float32 in all of them.
 PRECISIONS = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
@@ -106,7 +112,7 @@ def count_memory(
     arguments.positive_int("gradient_sets", gradient_sets)
     half, learnt = PRECISIONS[precision], trained[learning]
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
-    scores = config.num_heads * t
+    scores = config.num_heads * max(keys for _, keys in count_attended(config))
     pixels = math.prod(config.usual_size) * config.channels
     kept = 0
     # Values per token in half precision at the peak of a block in inference: the transpose of
@@ -148,7 +154,8 @@ def require_memory(config: ViTConfig) -> None:
 def _kept_bytes(config: ViTConfig, half: int, remat: bool, compiled: bool) -> int:
     """Returns how many bytes of an image's forward pass are stored for the backward pass."""
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
-    scores = config.num_heads * t
+    keys = [keys for _, keys in count_attended(config)]
+    scores = config.num_heads * max(keys)
     norm = FLOAT32 * (d if compiled else 2 * d + 1)
     gelu = 1 if compiled else {"exact": 3, "tanh": 4, "quick": 3}[config.gelu]
     if config.swiglu:  # both halves, the gate and its sigmoid
@@ -161,6 +168,9 @@ def _kept_bytes(config: ViTConfig, half: int, remat: bool, compiled: bool) -> in
         block += scores * (half + 1)
     # With `remat`, the input tokens of each block, and one block at a time.
     blocks = config.num_layers * (FLOAT32 * d if remat else block) + remat * block
+    if not remat:  # blocks with windows store fewer attention weights
+        fewer = config.num_heads * sum(max(keys) - number for number in keys)
+        blocks -= fewer * (2 * half + 1 if config.attention_dropout_rate else half)
     # The last norm, and the norm before the first block.
     blocks += norm * (1 + config.pre_norm)
     if config.dropout_rate:  # of the input tokens of the first block

@@ -54,6 +54,12 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
     arguments.one_of("method", method, tuple(METHODS))
     require_graph(model)
     encoder = _encoder(model)
+    blocks = [layer for layer in layers_of(model) if isinstance(layer, TransformerBlock)]
+    if any(block.window_size for block in blocks):
+        raise ValueError(
+            "`model` must attend among all tokens in every block to reduce tokens. Received: "
+            f"model={model.name!r}, whose blocks have windows"
+        )
     if encoder.kind.in_attention:
         raise ValueError(
             "`model` must have positions only in its tokens, not in the attention of its blocks, "

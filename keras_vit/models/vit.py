@@ -88,6 +88,7 @@ def build(
         changes = {
             "stochastic_depth_rate": config.stochastic_depth_rate * depth,
             "position_grid": config.grid,
+            "window_size": config.windows[index],
         }
         block = _layer(layers.TransformerBlock, config, policy, f"block_{index:02d}", **changes)
         z = block(z, *positions)

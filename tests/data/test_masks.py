@@ -51,3 +51,21 @@ def test_values_above_255_may_be_classes(tmp_path: Path) -> None:
     PIL.Image.fromarray(stored.astype(np.uint16)).save(tmp_path / "a.png")
     masks = Masks([0, 300, 600], [65535])
     np.testing.assert_array_equal(masks.read(tmp_path / "a.png"), CLASSES)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mutated_masks_are_read_or_refused(tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "a.png"
+    palette_image(rng.integers(0, 3, (40, 60)).astype(np.uint8)).save(path)
+    stored, refused = np.frombuffer(path.read_bytes(), np.uint8), 0
+    for number in range(200):
+        changed = stored.copy()
+        places = rng.integers(0, len(stored) if number % 2 else 60, rng.integers(1, 20))
+        changed[places] = rng.integers(0, 256, len(places))
+        path.write_bytes(changed[: len(stored) if number % 3 else rng.integers(len(stored))])
+        try:
+            Masks([0, 1, 2]).read(path)
+        except ValueError as error:
+            assert str(error).startswith("the mask ")  # noqa: PT017
+            refused += 1
+    assert refused > 150

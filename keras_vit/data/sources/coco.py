@@ -58,14 +58,19 @@ class CocoMasks(Masks):
         found = np.zeros((height, width), np.uint8)
         areas = []
         for annotation in annotations:
-            shape = annotation["segmentation"]
-            compressed = "counts" in shape and isinstance(shape["counts"], str)
-            encoded = shape if compressed else coco.frPyObjects(shape, height, width)
-            if not compressed and "counts" not in shape:  # one or several polygons
-                encoded = coco.merge(encoded)
+            if not (shape := annotation["segmentation"]):
+                continue
+            try:
+                compressed = "counts" in shape and isinstance(shape["counts"], str)
+                encoded = shape if compressed else coco.frPyObjects(shape, height, width)
+                # One or several polygons are a list.
+                area = coco.decode(encoded if "counts" in shape else coco.merge(encoded))
+            except Exception as error:  # pycocotools raises no other class
+                number = annotation["id"]
+                raise ValueError(f"annotation {number} cannot be drawn: {error}") from error
             crowd = annotation.get("iscrowd", 0)
             label = IGNORED if crowd else self.classes_of[annotation["category_id"]]
-            areas.append((coco.decode(encoded).astype(bool), label))
+            areas.append((area.astype(bool), label))
         for area, label in sorted(areas, key=lambda pair: -pair[0].sum()):
             found[area] = label
         return found
@@ -132,8 +137,11 @@ def _content(path: Path) -> dict[str, Any]:
         rows = [row for key in ("images", "annotations", "categories") for row in content[key]]
         if not all("id" in row for row in rows):
             raise KeyError("id")
+        known = {row["id"] for row in content["categories"]}
         for row in content["annotations"]:
-            row["image_id"], row["category_id"], row["segmentation"]
+            row["image_id"], row["segmentation"]
+            if row["category_id"] not in known:
+                raise ValueError(f"no category {row['category_id']}")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             "`data` must be a JSON file in the format of COCO, with images, annotations of their "

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,12 +24,8 @@ _VOID = re.compile(r"void|unlabell?ed|ignored?|ignore[ _]region", re.IGNORECASE)
 _SEEN = 20  # masks that are read to recognize 0 and 255
 
 
-class _Classes(NamedTuple):
-    """Names of the classes, their values in masks, and the values of pixels without a class."""
-
-    names: tuple[str, ...]
-    values: Sequence[int | tuple[int, int, int]]
-    ignored: Sequence[int | tuple[int, int, int]]
+#: Name of each class and its value in masks, a gray level, an index of a palette or a color.
+Classes = list[tuple[str, int | tuple[int, int, int]]]
 
 
 def has_masks(folder: str | os.PathLike[str]) -> bool:
@@ -70,16 +65,16 @@ def load_masks(folder: str | os.PathLike[str]) -> Examples:
             raise ValueError(f"{what}. Received: none for {shortlist(files, shown=20)}")
     keys = sorted(images)
     targets = np.array([str(folder / masks[key]) for key in keys])
-    classes = _classes(folder, targets)
+    class_names, kind = _described(folder, targets)
     splits = tuple(split for split, _ in keys)
     return Examples(
         names=tuple(images[key] for key in keys),
         targets=targets,
-        class_names=classes.names,
+        class_names=class_names,
         source=str(folder),
         paths=tuple(str(folder / images[key]) for key in keys),
         splits=splits if all(splits) else None,
-        target_kind=Masks(classes.values, classes.ignored),
+        target_kind=kind,
     )
 
 
@@ -102,71 +97,63 @@ def _files(folder: Path) -> tuple[dict, dict]:
     return images, masks
 
 
-def _classes(folder: Path, masks: np.ndarray) -> _Classes:
-    """Reads the classes from the file that describes them, in the folder or above it."""
-    for place in (folder, folder.parent):
-        for name, read in _DESCRIPTIONS.items():
-            if (path := place / name).is_file():
-                return _without_void(read(path, masks), path)
-    first = stored_values(Path(masks[0]))
-    raise ValueError(
-        "`data` must contain classes.txt, with the name of a class in each line, in the order of "
-        f"the masks' values 0, 1, ... Received: {folder} without it; {Path(masks[0]).name} has the "
-        f"values {shortlist(list(map(str, np.unique(first))), shown=20)}"
-    )
-
-
-def _listed(path: Path, masks: np.ndarray) -> _Classes:
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    names = tuple(line.strip() for line in lines if line.strip())
-    values = list(range(len(names)))
-    if len(names) == 2:
-        found: set[int] = set()
-        for mask in masks[:_SEEN]:
-            with contextlib.suppress(ValueError):  # the audit names the file
-                found |= set(np.unique(stored_values(Path(mask))).tolist())
-        if found <= {0, 255}:
-            values = [0, 255]
-    return _Classes(names, values, ())
-
-
-def _colored(path: Path, masks: np.ndarray) -> _Classes:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [{k.strip().lower(): v for k, v in row.items() if k} for row in csv.DictReader(file)]
-    try:
-        values = [tuple(int(row[channel]) for channel in "rgb") for row in rows]
-        names = tuple(row["name"].strip() for row in rows)
-    except (KeyError, ValueError) as error:
+def _described(folder: Path, masks: np.ndarray) -> tuple[tuple[str, ...], Masks]:
+    """Returns the classes and their kind, from the file in the folder or above it."""
+    places = [place / name for place in (folder, folder.parent) for name in _DESCRIPTIONS]
+    path = next((path for path in places if path.is_file()), None)
+    if path is None:
+        first = np.unique(stored_values(Path(masks[0]))).tolist()
         raise ValueError(
-            "`class_dict.csv` must have the columns name, r, g and b, with numbers from 0 to 255. "
-            f"Received: {path} ({error})"
-        ) from error
-    return _Classes(names, values, ())  # type: ignore[arg-type]
-
-
-def _labelmap(path: Path, masks: np.ndarray) -> _Classes:
-    """Reads CVAT's table of `label:red,green,blue:parts:actions`."""
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    rows = [line.split(":") for line in lines if line.strip() and not line.startswith("#")]
+            "`data` must contain classes.txt, with the name of a class in each line, in the order "
+            f"of the masks' values 0, 1, ... Received: {folder} without it; {Path(masks[0]).name} "
+            f"has the values {shortlist(list(map(str, first)), shown=20)}"
+        )
     try:
-        values = [tuple(map(int, row[1].split(","))) for row in rows]
-    except (IndexError, ValueError) as error:
+        pairs = _DESCRIPTIONS[path.name](path.read_text(encoding="utf-8-sig").splitlines())
+    except (KeyError, IndexError, ValueError) as error:
         raise ValueError(
-            f"Lines of labelmap.txt must be name:red,green,blue::. Received: {path} ({error})"
+            "Lines must be `name`, `name,r,g,b` below a header of these words, or "
+            "`name:red,green,blue::` in classes.txt, class_dict.csv and labelmap.txt. Received: "
+            f"{path} ({type(error).__name__}: {error})"
         ) from error
-    return _Classes(tuple(row[0].strip() for row in rows), values, ())  # type: ignore[arg-type]
-
-
-_DESCRIPTIONS = {"class_dict.csv": _colored, "labelmap.txt": _labelmap, "classes.txt": _listed}
-
-
-def _without_void(classes: _Classes, path: Path) -> _Classes:
-    pairs = list(zip(classes.names, classes.values, strict=True))
-    kept = [pair for pair in pairs if not _VOID.fullmatch(pair[0])]
-    if not 2 <= len(kept) <= MAX_CLASSES or len({name for name, _ in pairs}) < len(pairs):
+    names = [name for name, _ in pairs if not _VOID.fullmatch(name)]
+    if not 2 <= len(names) <= MAX_CLASSES or len({name for name, _ in pairs}) < len(pairs):
         raise ValueError(
             f"{path.name} must name 2 to {MAX_CLASSES} different classes. Received: {path} with "
             f"{shortlist([name for name, _ in pairs], shown=20)}"
         )
-    ignored = [value for name, value in pairs if _VOID.fullmatch(name)]
-    return _Classes(tuple(n for n, _ in kept), [value for _, value in kept], ignored)
+    if path.name == "classes.txt" and len(pairs) == 2 and _values(masks[:_SEEN]) <= {0, 255}:
+        pairs = [(pairs[0][0], 0), (pairs[1][0], 255)]
+    values = [value for name, value in pairs if name in names]
+    return tuple(names), Masks(values, [value for name, value in pairs if name not in names])
+
+
+def _values(masks: np.ndarray) -> set[int]:
+    """Returns the values of all masks that can be read."""
+    found: set[int] = set()
+    for mask in masks:
+        with contextlib.suppress(ValueError):  # the audit names the file
+            found |= set(np.unique(stored_values(Path(mask))).tolist())
+    return found
+
+
+def _listed(lines: Sequence[str]) -> Classes:
+    names = [line.strip() for line in lines if line.strip()]
+    return [(name, index) for index, name in enumerate(names)]
+
+
+def _colored(lines: Sequence[str]) -> Classes:
+    rows = csv.DictReader([lines[0].lower().replace(" ", ""), *lines[1:]])
+    return [(row["name"].strip(), (int(row["r"]), int(row["g"]), int(row["b"]))) for row in rows]
+
+
+def _labelmap(lines: Sequence[str]) -> Classes:
+    """Reads CVAT's lines of `label:red,green,blue:parts:actions`."""
+    rows = [line.split(":") for line in lines if line.strip() and not line.startswith("#")]
+    colors = [tuple(map(int, row[1].split(","))) for row in rows]
+    if any(len(color) != 3 for color in colors):
+        raise ValueError("a color has three numbers")
+    return [(row[0].strip(), color) for row, color in zip(rows, colors, strict=True)]  # type: ignore[misc]
+
+
+_DESCRIPTIONS = {"class_dict.csv": _colored, "labelmap.txt": _labelmap, "classes.txt": _listed}

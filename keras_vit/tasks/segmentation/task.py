@@ -98,10 +98,7 @@ class Segmentation(Task):
     def objective(self, network: keras.Model, training: data.Examples) -> Objective:
         weights = None
         if self.config.recipe.class_weights == "balanced":
-            kind, counts = masks_of(training), np.zeros(256)
-            for target in training.targets:
-                counts += np.bincount(kind.read(target).ravel(), minlength=256)
-            counts = counts[: len(training.class_names)]
+            counts = masks_of(training).pixels(training)
             # https://arxiv.org/abs/1606.02147
             weights = (1 / np.log(1.02 + counts / counts.sum())).astype("float32")
         return SegmentationObjective(network, weights)

@@ -69,3 +69,27 @@ def test_missing_images_and_other_json_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="in the format of COCO"):
         load_coco(path)
     assert coco_files(tmp_path / "other.csv") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"category_id": 4}, "no category 4"),
+        ({"segmentation": None}, "KeyError: 'segmentation'"),
+    ],
+)
+def test_wrong_annotations_are_refused(
+    change: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    row = {"category_id": 3, "segmentation": SQUARE, **change}
+    path = write(tmp_path, "annotations.json", [{k: v for k, v in row.items() if v is not None}])
+    with pytest.raises(ValueError, match=expected):
+        load_coco(path)
+
+
+def test_audit_names_images_whose_shapes_cannot_be_drawn(tmp_path: Path) -> None:
+    rows = [{"category_id": 3, "segmentation": shape} for shape in ([], "polygon")]
+    found = load_coco(write(tmp_path, "annotations.json", rows))
+    problem = found.kind.problem(found, 0, (6, 8))
+    assert problem is not None
+    assert "annotation 1 cannot be drawn" in problem
