@@ -44,6 +44,6 @@ def run(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a small model."""
     out = tmp_path_factory.mktemp("runs") / "shapes"
     train = ("train", *TASK, "--data", shapes, "--model", "ViTMicro4", "--weights", "none")
-    options = ("--epochs", 6, "--batch-size", 4, "--image-size", 32, "--learning-rate", "0.003")
+    options = ("--epochs", 3, "--batch-size", 4, "--image-size", 32, "--learning-rate", "0.003")
     assert call_main(*train, *options, "--set", "warmup_steps=0", "--out", out) == 0
     return out

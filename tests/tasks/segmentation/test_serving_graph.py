@@ -6,18 +6,15 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from keras_vit import load_predictor
-from tests.cli.conftest import Call
+from keras_vit import export, load_predictor
+from keras_vit.training import Run
 
 pytestmark = pytest.mark.tensorflow
 
 
-def test_bundle_answers_in_the_size_of_the_image(
-    run: Path, shapes: Path, call: Call, tmp_path: Path
-) -> None:
-    code, _, message = call("export", run, "--to", tmp_path, "--tflite", "float16")
-    assert code == 0, message
-    served = tf.saved_model.load(next(tmp_path.rglob("saved_model.pb")).parent)
+def test_bundle_answers_in_the_size_of_the_image(run: Path, shapes: Path, tmp_path: Path) -> None:
+    path = export.saved_model.write(Run(run).model(), tmp_path / "served")
+    served = tf.saved_model.load(path)
     files = [(shapes / "images" / f"{index}.png").read_bytes() for index in range(2)]
     answer = served.signatures["confidence"](tf.constant([*files, b"no image"]))
     assert answer["ok"].numpy().tolist() == [True, True, False]

@@ -49,6 +49,10 @@ def test_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) -> Non
         ("data", "preview", "DATA", *TASK, "--image-size", "32", "--out", "OUT.png"),
         ("predict", "RUN", "DATA/images", "--to", "OUT.csv"),
         ("card", "RUN", "--out", "OUT"),
+        pytest.param(
+            ("export", "RUN", "--to", "OUT", "--tflite", "float16", "--onnx", "--openvino"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=" ".join,
 )
