@@ -19,9 +19,14 @@ _DETAIL = 32  # channels of the image at half its size
 
 def patch_tokens(backbone: keras.Model, block: int, dtype: Any) -> Any:
     """Returns the normalized patch tokens (B, h, w, D) after a block, counted from 0."""
-    config, name = config_of(backbone), f"block_{block:02d}"
-    tokens = backbone.get_layer(name).output
-    tokens = layers.LayerNorm(config.epsilon, dtype=dtype, name=f"{name}_norm")(tokens)
+    name, epsilon = f"block_{block:02d}", config_of(backbone).epsilon
+    norm = layers.LayerNorm(epsilon, dtype=dtype, name=f"{name}_norm")
+    return on_grid(backbone, norm(backbone.get_layer(name).output), dtype)
+
+
+def on_grid(backbone: keras.Model, tokens: Any, dtype: Any) -> Any:
+    """Returns the patch tokens (B, h, w, D) of a backbone's tokens (B, T, D)."""
+    config = config_of(backbone)
     crop = keras.layers.Cropping1D((config.num_prefix_tokens, 0), dtype=dtype)
     return keras.layers.Reshape((*config.grid, -1), dtype=dtype)(crop(tokens))
 

@@ -10,6 +10,7 @@ import keras
 
 from keras_vit import models, weights, zoo
 from keras_vit.layers import TransformerBlock
+from keras_vit.models.dense import on_grid
 from keras_vit.models.keras_applications import application_names
 from keras_vit.models.memory import require_memory
 from keras_vit.preprocessing import Preprocessing
@@ -53,10 +54,7 @@ def build_patch_encoder(
 ) -> tuple[keras.Model, Any]:
     """Builds an encoder for outputs in the image; also returns its patch tokens (B, h, w, D)."""
     encoder = build_encoder(config, dtype, class_names, pooling="none")
-    rows, columns = models.config_of(encoder).grid
-    prefix = encoder.output.shape[1] - rows * columns
-    tokens = keras.layers.Cropping1D((prefix, 0), dtype=dtype)(encoder.output)
-    return encoder, keras.layers.Reshape((rows, columns, -1), dtype=dtype)(tokens)
+    return encoder, on_grid(encoder, encoder.output, dtype)
 
 
 def complete_preprocessing(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 import typer
@@ -21,6 +22,16 @@ def call_main(*arguments: object) -> int:
         with pytest.raises(SystemExit) as exit_:
             cli.main()
     return int(exit_.value.code or 0)
+
+
+def with_places(command: Iterable[str], places: Mapping[str, Path]) -> list[str]:
+    """Replaces names such as RUN at the beginning of words by their paths."""
+    words = []
+    for word in command:
+        for name, path in places.items():
+            word = word.replace(name, str(path)) if word.startswith(name) else word
+        words.append(word)
+    return words
 
 
 def check_failure(code: int, message: str, expected: str) -> None:

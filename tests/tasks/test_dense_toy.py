@@ -12,9 +12,10 @@ import PIL.Image
 import pytest
 
 from keras_vit import training
-from tests.cli.commands import call_main
+from tests.cli.commands import call_main, with_places
 from tests.cli.conftest import Call
 from tests.cli.conftest import call as call
+from tests.tasks.segmentation.conftest import write_shapes
 
 pytestmark = pytest.mark.tensorflow
 
@@ -33,18 +34,7 @@ def installed() -> object:
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Photographs of a bright rectangle on dark ground, of different sizes, and its masks."""
-    folder, generator = tmp_path_factory.mktemp("shapes"), np.random.default_rng(0)
-    for part in ("images", "masks"):
-        (folder / part).mkdir()
-    for number in range(20):
-        height, width = generator.integers(30, 60, 2)
-        row, column = generator.integers(0, (height // 2, width // 2))
-        mask = np.zeros((height, width), np.uint8)
-        mask[row : row + height // 2, column : column + width // 2] = 1
-        pixels = generator.integers(0, 80, (height, width, 3)) + 150 * mask[..., np.newaxis]
-        PIL.Image.fromarray(pixels.astype(np.uint8)).save(folder / "images" / f"{number}.png")
-        PIL.Image.fromarray(mask).save(folder / "masks" / f"{number}.png")
-    return folder
+    return write_shapes(tmp_path_factory.mktemp("data") / "shapes")
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +102,7 @@ def test_dense_task_passes_a_command(
 ) -> None:
     places = {"RUN": run, "DATA": shapes, "IMAGE": shapes / "images" / "3.png"}
     places["OUT"] = tmp_path / "out"
-    words = []
-    for word in command:
-        for name, path in places.items():
-            word = word.replace(name, str(path)) if word.startswith(name) else word
-        words.append(word)
-    code, text, message = call(*words)
+    code, text, message = call(*with_places(command, places))
     assert code == 0, message
     assert "REFUSED" not in text
 

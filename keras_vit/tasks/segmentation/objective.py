@@ -16,7 +16,10 @@ from keras_vit.tasks.objective import Objective
 
 
 class MeanIoU(keras.metrics.Metric):
-    """Mean intersection over union of the classes that occur."""
+    """Mean intersection over union of the classes that occur, from counts of pixels.
+
+    `keras.metrics.MeanIoU` takes the classes of all pixels, which replicas would have to exchange.
+    """
 
     def __init__(self, classes: int, name: str = "mean_iou") -> None:
         super().__init__(name=name)

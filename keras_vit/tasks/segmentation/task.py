@@ -103,18 +103,18 @@ class Segmentation(Task):
             weights = (1 / np.log(1.02 + counts / counts.sum())).astype("float32")
         return SegmentationObjective(network, weights)
 
-    def class_maps(
+    def masks_and_maps(
         self, model: keras.Model, examples: data.Examples, batch_size: int = 32, verbose: int = 0
-    ) -> Iterator[np.ndarray]:
-        """Yields the predicted class of each pixel of each image, in its own size."""
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields the mask and the predicted class of each pixel of each image, in its own size."""
         network, preprocessing = self.prediction_network(model)
         kind = masks_of(examples)
         for indices, outputs in output_batches(
             network, preprocessing, examples, batch_size, verbose
         ):
             for index, logits in zip(indices, outputs, strict=True):
-                sides = kind.read(examples.targets[index]).shape
-                yield found_classes(logits, sides, preprocessing)
+                mask = kind.read(examples.targets[index])
+                yield mask, found_classes(logits, mask.shape, preprocessing)
 
     def evaluate(
         self,
@@ -124,32 +124,32 @@ class Segmentation(Task):
         batch_size: int = 32,
         verbose: int = 0,
     ) -> Evaluation:
-        kind, maps = masks_of(examples), self.class_maps(model, examples, batch_size, verbose)
-        true = map(kind.read, examples.targets)
-        report = SegmentationReport.of(examples.class_names, zip(true, maps, strict=True))
-        worst = np.argsort(report.image_ious)[:_SHOWN]
-        shown = examples.subset(worst)
-        return Evaluation(report, (shown, list(self.class_maps(model, shown))))
+        pairs = self.masks_and_maps(model, examples, batch_size, verbose)
+        report = SegmentationReport.of(examples.class_names, pairs)
+        shown = examples.subset(np.argsort(report.image_ious)[:_SHOWN])
+        masks, maps = zip(*self.masks_and_maps(model, shown), strict=True)
+        return Evaluation(report, (shown, masks, maps))
 
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
     ) -> SegmentationDetails:
-        shown, maps = evaluation.found
-        images, truths = _pixels_and_masks(shown)
-        return SegmentationDetails(evaluation.result, images, truths, maps, shown.names)
+        shown, masks, maps = evaluation.found
+        return SegmentationDetails(evaluation.result, _pixels(shown), masks, maps, shown.names)
 
     def draw_examples(
         self, examples: data.Examples, evaluation: Evaluation, folder: Path
     ) -> dict[str, Path]:
-        shown, maps = evaluation.found
+        shown, masks, maps = evaluation.found
         figure = figures.truths_and_predictions(
-            *_pixels_and_masks(shown), maps, shown.class_names, shown.names
+            _pixels(shown), masks, maps, shown.class_names, shown.names
         )
         return {"worst": save_figure(figure, folder / "worst.png")}
 
     def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
-        shown = examples.subset(np.linspace(0, len(examples) - 1, _SHOWN).astype(int))
-        figure = figures.overlays(*_pixels_and_masks(shown), shown.class_names)
+        places = np.linspace(0, len(examples) - 1, _SHOWN).astype(int)
+        shown = examples.subset(np.unique(places))
+        masks = [masks_of(shown).read(target) for target in shown.targets]
+        figure = figures.overlays(_pixels(shown), masks, shown.class_names)
         save_figure(figure, run.path / "masks.png")
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
@@ -171,8 +171,7 @@ class Segmentation(Task):
         return ShareTable(preprocessing.class_names or ())
 
 
-def _pixels_and_masks(examples: data.Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Returns the upright pixels and the masks of a few images."""
-    images = [data.decode(examples.read(i), Preprocessing()) for i in range(len(examples))]
-    masks = [masks_of(examples).read(target) for target in examples.targets]
-    return [image.numpy() for image in images], masks
+def _pixels(examples: data.Examples) -> list[np.ndarray]:
+    """Returns the upright pixels of a few images."""
+    images = (data.decode(examples.read(i), Preprocessing()) for i in range(len(examples)))
+    return [image.numpy() for image in images]

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from keras_vit import training
-from tests.cli.conftest import Call
-from tests.tasks.segmentation.conftest import TASK
+from keras_vit.data.sources.masks import load_masks
+from keras_vit.runs.run_folder import RunFolder
+from keras_vit.tasks.segmentation.task import Segmentation
+from tests.cli.commands import Call, with_places
+from tests.tasks.segmentation.conftest import TASK, write_shapes
 
 pytestmark = pytest.mark.tensorflow
 
@@ -60,13 +63,15 @@ def test_segmentation_passes_a_command(
     command: tuple[str, ...], run: Path, shapes: Path, call: Call, tmp_path: Path
 ) -> None:
     places = {"RUN": run, "DATA": shapes, "OUT": tmp_path / "out"}
-    words = []
-    for word in command:
-        for name, path in places.items():
-            word = word.replace(name, str(path)) if word.startswith(name) else word
-        words.append(word)
-    code, _, message = call(*words)
+    code, _, message = call(*with_places(command, places))
     assert code == 0, message
+
+
+def test_masks_of_fewer_images_than_are_shown_are_drawn(tmp_path: Path) -> None:
+    examples = load_masks(write_shapes(tmp_path / "few", 3))
+    (tmp_path / "run").mkdir()
+    Segmentation(None).start_run(RunFolder(tmp_path / "run"), examples, examples)
+    assert (tmp_path / "run" / "masks.png").is_file()
 
 
 def test_data_check_counts_pixels(shapes: Path, call: Call) -> None:
