@@ -23,7 +23,6 @@ _PHOTO_SUFFIX = re.compile(r"_leftimg8bit$", re.I)
 _VOID = re.compile(r"void|unlabell?ed|ignored?|ignore[ _]region", re.IGNORECASE)
 _SEEN = 20  # masks that are read to recognize 0 and 255
 
-
 #: Name of each class and its value in masks, a gray level, an index of a palette or a color.
 Classes = list[tuple[str, int | tuple[int, int, int]]]
 
@@ -80,8 +79,8 @@ def load_masks(folder: str | os.PathLike[str]) -> Examples:
 
 def _files(folder: Path) -> tuple[dict, dict]:
     """Returns the images and the masks by (split, name without folders of splits and suffix)."""
-    images: dict[tuple[str | None, str], str] = {}
-    masks: dict[tuple[str | None, str], str] = {}
+    images: dict[tuple[str, str], str] = {}
+    masks: dict[tuple[str, str], str] = {}
     for name in find_files(folder).images:
         *parents, file = PurePosixPath(name).parts
         lower = [part.lower() for part in parents]
@@ -92,7 +91,9 @@ def _files(folder: Path) -> tuple[dict, dict]:
             splits = [SPLIT_NAMES[part] for part in lower if part in SPLIT_NAMES]
             rest = [p for i, p in enumerate(lower) if i != place and p not in SPLIT_NAMES]
             stem = (_PHOTO_SUFFIX if found is images else _SUFFIX).sub("", Path(file).stem)
-            found[(splits[0] if splits else None, "/".join([*rest, stem]))] = name
+            key = (splits[0] if splits else "", "/".join([*rest, stem]))
+            # The second file of a name has no partner.
+            found[(key[0], name) if key in found else key] = name
             break
     return images, masks
 

@@ -59,6 +59,16 @@ def test_splits_lie_above_or_below(inside: bool, tmp_path: Path) -> None:
     assert set(found.kind.codes[found.kind.indices == IGNORED]) == {2, 255}  # type: ignore[attr-defined]
 
 
+def test_no_image_is_left_out_without_a_message(folder: Path) -> None:
+    PIL.Image.new("RGB", (8, 6)).save(folder / "images" / "b.png")
+    with pytest.raises(ValueError, match=r"must have a mask .* none for images/b.png"):
+        load_masks(folder)
+    (folder / "images" / "b.png").unlink()
+    write(folder, "train/e")  # others are in no split
+    assert load_masks(folder).splits is None
+    assert len(load_masks(folder)) == 5
+
+
 def test_two_classes_of_0_and_255(folder: Path) -> None:
     for name in "abcd":
         write(folder, name, value=255)
