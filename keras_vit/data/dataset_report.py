@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.arguments import text_table
 from keras_vit.data.examples import Examples
 from keras_vit.data.geometry import cut_off
 from keras_vit.data.image_audit import ImageAudit, audit, sections
@@ -80,19 +81,15 @@ class DatasetReport:
 
     def text(self) -> str:
         """Returns the report as text."""
-        width = max((len(name) for name in self.counts), default=0)
         total = sum(self.counts.values()) if self.images is None else self.images
         number = f"{len(self.counts)} classes of " if self.counts else ""
         lines = [*self.notes, f"{total} images in {number}{self.source}"]
-        digits = max((len(str(count)) for count in self.counts.values()), default=0)
         whole = max(sum(self.counts.values()) if self.without_class is None else total, 1)
         if not self.audit.inventory.complete:
             lines += [f"  {line}" for line in self.audit.inventory.text().splitlines()]
-        if len(self.counts) <= 100:
-            lines += [
-                f"  {name:<{width}}  {count:>{max(digits, 6)}}  {count / whole:6.1%}"
-                for name, count in self.counts.items()
-            ]
+        if 0 < len(self.counts) <= 100:
+            rows = [(name, f"{n:6}", f"{n / whole:6.1%}") for name, n in self.counts.items()]
+            lines += [f"  {line}" for line in text_table(rows, "<>>")]
         if self.without_class is not None:
             lines.append(f"  {self.without_class} of the images show none of these classes")
         if self.sizes:

@@ -53,13 +53,12 @@ class Inventory:
 
     def text(self) -> str:
         """Returns the inventory as a text table with one line per count."""
-        rows = [(self.used, "images that can be used")]
+        rows = [(str(self.used), "images that can be used")]
         for reason, classes in self.unreadable.items():
             brief = arguments.shortlist([f"{name} {n}" for name, n in classes.items()], shown=20)
-            rows.append((sum(classes.values()), f"{reason}: {brief}"))
-        rows += [(count, f"ignored: {kind}") for kind, count in self.ignored.items()]
-        width = max(len(str(count)) for count, _ in rows)
-        return "\n".join(f"{count:{width}}  {what}" for count, what in rows)
+            rows.append((str(sum(classes.values())), f"{reason}: {brief}"))
+        rows += [(str(count), f"ignored: {kind}") for kind, count in self.ignored.items()]
+        return "\n".join(arguments.text_table(rows, "><"))
 
     @property
     def complete(self) -> bool:

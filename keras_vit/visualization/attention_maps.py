@@ -155,11 +155,16 @@ def relevance_maps(
     """
     arguments.one_of("method", method, METHODS)
     extractor = FeatureExtractor.of(model)
-    if method in OF_A_CLASS:
-        seen = extractor.activations_and_gradients(images, classes)
-    else:
-        seen = extractor.activations(images)
-    return maps_of(extractor, seen, method)
+    return maps_of(extractor, activations_for(extractor, images, [method], classes), method)
+
+
+def activations_for(
+    extractor: FeatureExtractor, images: Any, methods: Sequence[str], classes: Any
+) -> Activations:
+    """Returns the activations for relevance maps, with gradients if any map is of a class."""
+    if set(methods) & set(OF_A_CLASS):
+        return extractor.activations_and_gradients(images, classes)
+    return extractor.activations(images)
 
 
 def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.ndarray:

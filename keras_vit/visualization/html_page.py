@@ -44,6 +44,9 @@ pre { background: var(--pale); padding: 0.8rem; border-radius: 0.5rem; overflow:
 """.strip()
 
 
+_MOST_PAIRS = 10  # pairs of confused classes
+
+
 class Section(NamedTuple):
     """A section of an HTML page.
 
@@ -100,6 +103,22 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         f'<div class="scroll"><table>\n<thead>{line(head, "th")}</thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table></div>"
     )
+
+
+def confused(cells: np.ndarray, names: Sequence[str], support: Sequence[int], unit: str) -> str:
+    """Returns an HTML table of the most confused pairs of classes, or an empty string.
+
+    Args:
+        cells: True class, predicted class and count of each cell of a confusion matrix, (M, 3).
+        names: Names of the classes.
+        support: Count of each true class.
+        unit: What is counted.
+    """
+    wrong = cells[cells[:, 0] != cells[:, 1]]
+    most = wrong[np.argsort(-wrong[:, 2], kind="stable")[:_MOST_PAIRS]].tolist()
+    rows = [[names[i], names[j], str(n), f"{n / support[i]:.1%}"] for i, j, n in most]
+    head = ["true class", "predicted class", unit, "fraction of the true class"]
+    return table(head, rows) if rows else ""
 
 
 def drawing(svg: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from keras_vit.arguments import text_table
+
 
 @dataclasses.dataclass(frozen=True)
 class TensorReport:
@@ -92,6 +94,4 @@ class LoadReport:
         for row in self.rows:
             ours, theirs = (" x ".join(map(str, shape)) for shape in (row.shape, row.stored_shape))
             cells.append((row.status, row.variable, ours, ", ".join(row.names), theirs))
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
-        return "\n".join([self.source, *lines])
+        return "\n".join([self.source, *text_table(cells, "<<<<<")])

@@ -64,3 +64,21 @@ def test_pictures_hold_their_images(side: int, kind: str, channels: int) -> None
 
 def test_a_note_is_set_apart() -> None:
     assert html_page.paragraph("a", note=True) == '<p class="note">a</p>'
+
+
+def test_confused_lists_the_most_frequent_pairs_first() -> None:
+    cells = np.array([[0, 0, 7], [0, 1, 2], [1, 0, 3], [1, 1, 0], [2, 0, 3]])
+    table = html_page.confused(cells, ["daisy", "rose", "<tulip>"], [9, 3, 12], "images")
+    rows = re.findall("<tr>(<td>.*?)</tr>", table)
+    assert [re.sub("<.*?>", " ", row).split() for row in rows] == [
+        ["rose", "daisy", "3", "100.0%"],
+        ["&lt;tulip&gt;", "daisy", "3", "25.0%"],
+        ["daisy", "rose", "2", "22.2%"],
+    ]
+    many = [[0, other, 1] for other in range(1, 13)]
+    table = html_page.confused(np.array(many), list("abcdefghijklm"), [12] * 13, "images")
+    assert table.count("<td>a</td>") == 10
+
+
+def test_confused_is_empty_without_confusions() -> None:
+    assert not html_page.confused(np.array([[0, 0, 7], [1, 1, 3]]), ["daisy", "rose"], [7, 3], "n")

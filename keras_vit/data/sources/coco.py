@@ -45,10 +45,7 @@ class CocoMasks(Masks):
 
     def checked(self, targets: Any, class_names: Any) -> np.ndarray:
         """Returns the annotations of each image, an array of objects (N,)."""
-        found = np.empty(len(targets), object)
-        for index, target in enumerate(targets):
-            found[index] = target
-        return found
+        return np.fromiter(targets, object, len(targets))
 
     def read(self, target: _Target) -> np.ndarray:
         """Returns the classes of the pixels (H, W); small objects lie on top of large ones."""

@@ -16,7 +16,7 @@ from keras_vit.files import read_file
 from keras_vit.models import FeatureExtractor, last_activation, preprocessing_of
 from keras_vit.tasks.registry import check_command
 from keras_vit.visualization import relevance_sheet
-from keras_vit.visualization.attention_maps import METHODS, OF_A_CLASS, maps_of
+from keras_vit.visualization.attention_maps import METHODS, activations_for, maps_of
 from keras_vit.visualization.drawing import shorten
 
 _BATCH = 8  # images at a time: the attention of all blocks and its gradients are in memory
@@ -29,10 +29,7 @@ def maps_in_batches(
     found: dict[str, list[np.ndarray]] = {method: [] for method in methods}
     for begin in range(0, len(images), _BATCH):
         part = slice(begin, begin + _BATCH)
-        if set(methods) & set(OF_A_CLASS):
-            seen = extractor.activations_and_gradients(images[part], classes[part])
-        else:
-            seen = extractor.activations(images[part])
+        seen = activations_for(extractor, images[part], methods, classes[part])
         for method, maps in found.items():
             maps.append(maps_of(extractor, seen, method))
     return {method: np.concatenate(maps) for method, maps in found.items()}

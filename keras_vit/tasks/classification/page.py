@@ -18,8 +18,6 @@ from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import to_svg
 from keras_vit.visualization.html_page import Section
 
-_MOST_PAIRS = 10  # pairs of confused classes
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClassificationDetails(Details):
@@ -84,24 +82,10 @@ def _classes(scores: Report) -> Section:
 
 def _confusion(scores: Report) -> Section:
     parts = [html_page.drawing(to_svg(confusion_matrix(scores), "confusion matrix"))]
-    if pairs := _confused(scores):
-        parts.append(
-            html_page.table(
-                ["true class", "predicted class", "images", "fraction of the true class"], pairs
-            )
-        )
+    names = [shorten(row.name) for row in scores.per_class]
+    support = [row.support for row in scores.per_class]
+    parts.append(html_page.confused(scores.confused, names, support, "images"))
     return Section("confusion", "Confused classes", parts)
-
-
-def _confused(scores: Report) -> list[list[str]]:
-    cells = scores.confused
-    cells = cells[cells[:, 0] != cells[:, 1]]
-    pairs = []
-    for row, column, times in cells[(-cells[:, 2]).argsort(kind="stable")[:_MOST_PAIRS]].tolist():
-        true, taken = scores.per_class[row], scores.per_class[column]
-        share = f"{times / true.support:.1%}"
-        pairs.append([shorten(true.name), shorten(taken.name), str(times), share])
-    return pairs
 
 
 def _calibration(calibration: Calibration) -> Section:

@@ -20,13 +20,10 @@ _OPACITY = 0.55  # of a mask on its image
 def palette(classes: int) -> np.ndarray:
     """Returns a color (K, 3), uint8, for each class; more than 20 have colors of equal distance."""
     if classes <= 20:
-        colors = np.array(colormaps["tab20"](np.arange(20))[:, :3])[
-            : classes if classes > 10 else None
-        ]
-        colors = colors if classes > 10 else colors[::2][:classes]
+        colors = colormaps["tab10" if classes <= 10 else "tab20"](np.arange(classes))
     else:
-        colors = colormaps["hsv"](np.arange(classes) / classes)[:, :3]
-    return (255 * np.asarray(colors)).round().astype(np.uint8)
+        colors = colormaps["hsv"](np.arange(classes) / classes)
+    return (255 * colors[:, :3]).round().astype(np.uint8)
 
 
 def overlay(image: np.ndarray, mask: np.ndarray, classes: int) -> np.ndarray:

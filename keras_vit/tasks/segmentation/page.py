@@ -14,8 +14,6 @@ from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import shorten, to_svg
 from keras_vit.visualization.html_page import Section
 
-_MOST_PAIRS = 10  # pairs of confused classes
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SegmentationDetails(Details):
@@ -44,11 +42,7 @@ class SegmentationDetails(Details):
             (f"{scores.boundary_f1:.3f}", "boundary F1"),
             (f"{len(scores.counts)}", "images"),
         ]
-        rows = [
-            [shorten(name), *(f"{x:.3f}" for x in cells), str(pixels)]
-            for name, *cells, pixels in scores.per_class
-        ]
-        head = ["class", "IoU", "accuracy", "boundary F1", "pixels"]
+        head, *rows = scores.table()
         drawing = html_page.drawing(to_svg(class_scores(scores), "IoU of each class"))
         return [
             Section("summary", "Overall results", [html_page.numbers(summary)]),
@@ -58,17 +52,9 @@ class SegmentationDetails(Details):
         ]
 
     def _confused(self) -> str:
-        counts, names = self.scores.confusion.copy(), [shorten(n) for n in self.scores.names]
-        support = counts.sum(axis=1)
-        np.fill_diagonal(counts, 0)
-        order = np.argsort(-counts, axis=None)[:_MOST_PAIRS]
-        rows = []
-        for true, found in zip(*np.unravel_index(order, counts.shape), strict=True):
-            if times := counts[true, found]:
-                share = f"{times / support[true]:.1%}"
-                rows.append([names[true], names[found], str(times), share])
-        head = ["true class", "predicted class", "pixels", "fraction of the true class"]
-        return html_page.table(head, rows)
+        counts, names = self.scores.confusion, [shorten(name) for name in self.scores.names]
+        cells = np.column_stack([*np.nonzero(counts), counts[counts != 0]])
+        return html_page.confused(cells, names, counts.sum(axis=1), "pixels")
 
     def _pictures(self) -> list[str]:
         items, classes = [], len(self.scores.names)

@@ -112,19 +112,22 @@ class SegmentationReport:
         ious = [_ious(each) for each in self.counts]
         return np.array([np.nanmean(each) if np.isfinite(each).any() else 1 for each in ious])
 
+    def table(self) -> list[list[str]]:
+        """Returns the scores of the classes as the cells of a table, below its header."""
+        rows = [["class", "IoU", "accuracy", "boundary F1", "pixels"]]
+        for name, *scores, pixels in self.per_class:
+            rows.append([shorten(name), *(f"{score:.3f}" for score in scores), str(pixels)])
+        return rows
+
     def text(self) -> str:
         """Formats the result as a table."""
-        rows = [("class", "IoU", "accuracy", "boundary F1", "pixels")]
-        for name, iou, accuracy, boundary, pixels in self.per_class:
-            cells = (f"{x:.3f}" for x in (iou, accuracy, boundary))
-            rows.append((shorten(name), *cells, str(pixels)))  # type: ignore[arg-type]
         low, high = self.interval
         first = (
             f"{len(self.counts)} images, mean IoU {self.mean_iou:.4f} (95% interval {low:.3f} to "
             f"{high:.3f}), pixel accuracy {self.pixel_accuracy:.4f}, boundary F1 "
             f"{self.boundary_f1:.3f}"
         )
-        return "\n".join([first, *text_table(rows, "<>>>>")])
+        return "\n".join([first, *text_table(self.table(), "<>>>>")])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as a dictionary; scores of absent classes are None."""
