@@ -156,7 +156,8 @@ class Client:
                 list of bytes, or arrays of the signature's dtype and shape.
 
         Returns:
-            Outputs of the signature; strings as an array of `str`.
+            Outputs of the signature; text as an array of `str`, and `bytes` in outputs whose name
+            ends in `_bytes`. Class maps are padded with 255 to the largest image.
 
         Raises:
             ServingError: If the server does not respond after the attempts described in `Client`;
@@ -172,7 +173,7 @@ class Client:
             (2, 5)
         """
         batches = list(self._outputs(signature, inputs, MAX_BATCH_SIZE))
-        return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+        return {key: _joined([batch[key] for batch in batches]) for key in batches[0]}
 
     def _outputs(
         self, signature: str, inputs: Mapping[str, Any], batch_size: int
@@ -212,3 +213,13 @@ class Client:
                     raise ServingError(f"{error} (attempts: {attempt})") from error
             time.sleep(wait)
             attempt += 1
+
+
+def _joined(outputs: list[np.ndarray]) -> np.ndarray:
+    """Joins the outputs of several requests, whose largest images may differ in size."""
+    sides = [max(sizes) for sizes in zip(*(each.shape[1:] for each in outputs), strict=True)]
+    padded = []
+    for each in outputs:
+        missing = [(0, side - own) for side, own in zip(sides, each.shape[1:], strict=True)]
+        padded.append(np.pad(each, [(0, 0), *missing], constant_values=255))
+    return np.concatenate(padded)

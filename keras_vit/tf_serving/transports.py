@@ -23,6 +23,8 @@ _UNAVAILABLE = {"UNAVAILABLE", "503", "ConnectionError"}
 # TensorFlow Serving fails a whole batch with one of these if one of its requests is malformed. REST
 # returns 400 for the first two (ToHTTPStatusCode in TensorFlow Serving's http_server.cc).
 _BATCH = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL", "400", "500"} | _UNAVAILABLE
+# Ending of the names of outputs that are no text; TensorFlow Serving encodes them for REST.
+_BYTES = "_bytes"
 
 
 class ServingError(RuntimeError):
@@ -109,14 +111,14 @@ class Grpc(Transport):
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
     ) -> dict[str, np.ndarray]:
-        """Returns the outputs of a signature; strings as an array of `str`."""
+        """Returns the outputs of a signature: text as `str`, and `bytes` if the name ends so."""
         from tensorflow_serving.apis import predict_pb2
 
         tensors = {key: tf.make_tensor_proto(value) for key, value in inputs.items()}
         request = predict_pb2.PredictRequest(inputs=tensors)
         request.model_spec.signature_name = signature
         response = self._call(self._stub.Predict, request, timeout, _BATCH)
-        return {key: _from_proto(value) for key, value in response.outputs.items()}
+        return {key: _from_proto(key, value) for key, value in response.outputs.items()}
 
     def close(self) -> None:
         """Closes the connection."""
@@ -156,13 +158,13 @@ class Rest(Transport):
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
     ) -> dict[str, np.ndarray]:
-        """Returns the outputs of a signature; strings as an array of `str`."""
+        """Returns the outputs of a signature: text as `str`, and `bytes` if the name ends so."""
         tensors = {key: _as_json(value) for key, value in inputs.items()}
         body = {"signature_name": signature, "inputs": tensors}
         outputs = self.request(":predict", timeout, body)["outputs"]
         if not isinstance(outputs, dict):  # the server returns a single output without its name
             outputs = {"outputs": outputs}
-        return {key: np.asarray(value) for key, value in outputs.items()}
+        return {key: _from_json(key, value) for key, value in outputs.items()}
 
     def close(self) -> None:
         """Closes the connection."""
@@ -193,6 +195,14 @@ def _as_json(value: np.ndarray) -> Any:
     return [{"b64": base64.b64encode(item).decode()} for item in value]
 
 
-def _from_proto(value: Any) -> np.ndarray:
+def _from_json(name: str, value: Any) -> np.ndarray:
+    if name.endswith(_BYTES):
+        return np.array([base64.b64decode(item["b64"]) for item in value], object)
+    return np.asarray(value)
+
+
+def _from_proto(name: str, value: Any) -> np.ndarray:
     array = tf.make_ndarray(value)
-    return np.vectorize(bytes.decode, otypes=[str])(array) if array.dtype == object else array
+    if array.dtype != object or name.endswith(_BYTES):
+        return array
+    return np.vectorize(bytes.decode, otypes=[str])(array)

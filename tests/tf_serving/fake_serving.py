@@ -184,7 +184,7 @@ def _rest(fake: FakeServing) -> Iterator[None]:
                 )
             except RefusedError as error:
                 return self.answer(CODES[error.args[0]], {"error": error.args[1]})
-            texts = {key: _plain(value) for key, value in found.items()}
+            texts = {key: _plain(key, value) for key, value in found.items()}
             if not rows:  # an output that is the only one loses its name
                 outputs = texts if len(texts) > 1 else next(iter(texts.values()))
                 return self.answer(200, {"outputs": outputs})
@@ -217,7 +217,9 @@ def _decoded(value: Any) -> Any:
     return [_decoded(item) for item in value] if isinstance(value, list) else value
 
 
-def _plain(value: np.ndarray) -> Any:
+def _plain(name: str, value: np.ndarray) -> Any:
+    if value.dtype == object and name.endswith("_bytes"):
+        return [{"b64": base64.b64encode(item).decode()} for item in value]
     if value.dtype == object:
         flat = [text.decode() for text in value.ravel()]
         return np.array(flat, object).reshape(value.shape).tolist()

@@ -20,8 +20,8 @@ class ServedSegmentation(ServedModel):
     """Serving functions of a segmentation (see `ServedModel`).
 
     `answer_bytes` returns, for each image in its own size, `class_map`, uint8 (B, H, W), padded at
-    the right and at the bottom with 255; `height` and `width`, int32 (B,); and `png`, string (B,),
-    the classes as an image in the colors of the figures. `logits` returns `logits`, float32
+    the right and at the bottom with 255; `height` and `width`, int32 (B,); and `png_bytes`, string
+    (B,), the classes as an image in the colors of the figures. `logits` returns `logits`, float32
     (B, h, w, K), and `confidence` the probability of the class of each pixel, uint8 (B, H, W), in
     units of 1/255.
     """
@@ -68,18 +68,14 @@ class ServedSegmentation(ServedModel):
             found = class_map(*given, self.preprocessing, confident)
             padding = [[0, side] for side in tf.unstack(largest - given[1])]
             png = tf.io.encode_png(tf.gather(colors, tf.cast(found[0], tf.int32)))
-            padded = [
-                tf.pad(each, padding, constant_values=value)
-                for each, value in zip(found, (IGNORED, 0), strict=False)
-            ]
-            return png, *padded
+            return png, *(tf.pad(each, padding, constant_values=IGNORED) for each in found)
 
         image = tf.TensorSpec((None, None), tf.uint8)
         kinds = (tf.TensorSpec((), tf.string), *[image] * (2 if confident else 1))
         png, *maps = tf.map_fn(one, (logits, sides), fn_output_signature=kinds)
         names = ("class_map", "confidence")
         answer = dict(zip(names, maps, strict=False)) | {
-            "png": tf.where(read.ok, png, ""),
+            "png_bytes": tf.where(read.ok, png, ""),
             "height": tf.where(read.ok, sides[:, 0], 0),
             "width": tf.where(read.ok, sides[:, 1], 0),
         }
