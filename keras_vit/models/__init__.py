@@ -15,6 +15,7 @@ from keras_vit.models.metadata import (
     with_preprocessing,
 )
 from keras_vit.models.openvino_runtime import OpenVINOModel
+from keras_vit.models.tiles import tiled
 from keras_vit.models.token_reduction import reduce_tokens
 from keras_vit.models.vit import build, default_preprocessing
 
@@ -39,5 +40,6 @@ __all__ = [
     "rebuild",
     "reduce_tokens",
     "size",
+    "tiled",
     "with_preprocessing",
 ]

@@ -10,8 +10,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import training
+from keras_vit import models, training
 from keras_vit.data.sources.masks import load_masks
+from keras_vit.runs.config import RunConfig
+from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.segmentation.task import Segmentation
 from tests.cli.commands import Call, with_places
@@ -81,3 +83,26 @@ def test_data_check_counts_pixels(shapes: Path, call: Call) -> None:
     shares = [float(line.split()[-1].rstrip("%")) for line in text.splitlines()[1:3]]
     assert sum(shares) == pytest.approx(100, abs=0.2)
     assert shares[0] > 70
+
+
+def test_other_losses_are_refused() -> None:
+    config = RunConfig("photos", "ViTMicro4", recipe=Recipe(loss="sigmoid"))
+    with pytest.raises(ValueError, match="`loss` must be one of 'softmax', 'softmax_dice'"):
+        Segmentation(config).objective(None, None)
+
+
+@pytest.mark.slow
+def test_a_tiled_model_is_evaluated_and_exported(
+    run: Path, shapes: Path, call: Call, tmp_path: Path
+) -> None:
+    model = keras.models.load_model(run / "last.keras")
+    models.tiled(model, (48, 52), overlap=8).save(tmp_path / "tiled.keras")
+    data = ("--data", shapes)
+    code, _, message = call("evaluate", tmp_path / "tiled.keras", *data, "--out", tmp_path / "out")
+    assert code == 0, message
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert found["mean_iou"] > 0.5
+    formats = ("--tflite", "float32", "--onnx", "--openvino")
+    to = ("--to", tmp_path / "served")
+    code, _, message = call("export", tmp_path / "tiled.keras", *data, *to, *formats)
+    assert code == 0, message
