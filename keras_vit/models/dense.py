@@ -6,6 +6,7 @@ width of the adapter; K classes.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -14,7 +15,7 @@ from keras_vit import arguments, layers
 from keras_vit.models.metadata import config_of
 
 WIDTH = 96  # of the adapter
-_DETAIL = 32  # channels of the image at half its size
+_DETAIL = 32  # channels of the image at half its size, twice as many at a quarter
 
 
 def patch_tokens(backbone: keras.Model, block: int, dtype: Any) -> Any:
@@ -39,15 +40,16 @@ def quarter_size_features(backbone: keras.Model, width: int, dtype: Any) -> Any:
     Reference: https://arxiv.org/abs/2205.08534
     """
     depth = config_of(backbone).num_layers
+    norm = functools.partial(layers.LayerNorm, config_of(backbone).epsilon, dtype=dtype)
     blocks = sorted({max(depth * part // 4 - 1, 0) for part in range(1, 5)})
     tokens = [patch_tokens(backbone, block, dtype) for block in blocks]
     joined = keras.layers.Concatenate(dtype=dtype)(tokens) if len(tokens) > 1 else tokens[0]
     coarse = keras.layers.Conv2D(width, 1, dtype=dtype, name="adapter_tokens")(joined)
-    fine = backbone.input
-    for channels, name in ((_DETAIL, "adapter_half"), (width, "adapter_quarter")):
-        fine = keras.layers.Conv2D(
-            channels, 3, 2, "same", activation="relu", dtype=dtype, name=name
-        )(fine)
+    coarse, fine = norm(name="adapter_tokens_norm")(coarse), backbone.input
+    for index, channels in enumerate((_DETAIL, _DETAIL, 2 * _DETAIL, width)):
+        name, steps = f"adapter_image_{index}", 2 - index % 2
+        fine = keras.layers.Conv2D(channels, 3, steps, "same", dtype=dtype, name=name)(fine)
+        fine = keras.layers.ReLU(dtype=dtype)(norm(name=f"{name}_norm")(fine))
     coarse = keras.layers.Resizing(*fine.shape[1:3], "bilinear", dtype=dtype)(coarse)
     mixed = keras.layers.Add(dtype=dtype)([coarse, fine])
     for index in range(2):
@@ -55,7 +57,7 @@ def quarter_size_features(backbone: keras.Model, width: int, dtype: Any) -> Any:
             width, 3, padding="same", activation="relu", dtype=dtype, name=f"adapter_mix_{index}"
         )(mixed)
         mixed = keras.layers.Add(dtype=dtype)([mixed, step])
-    return mixed
+    return norm(name="adapter_norm")(mixed)
 
 
 def Segmenter(  # noqa: N802

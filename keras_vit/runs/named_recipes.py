@@ -104,7 +104,12 @@ RECIPES = {
     ),
     "segmentation": NamedRecipe(
         FINETUNE.replace(
-            epochs=20, batch_size=8, learning_rate=1e-3, label_smoothing=0.0, crop_area=(0.25, 1.0)
+            epochs=18,
+            batch_size=4,
+            learning_rate=7e-4,
+            loss="softmax_dice",
+            label_smoothing=0.0,
+            crop_area=(0.25, 1.0),
         ),
         "Fine-tuning for segmentation (the default of --task segmentation).",
         "keras_vit; chosen on part of the training images (docs/segmentation.md)",

@@ -13,7 +13,7 @@ from keras_vit.preprocessing import RESIZE_METHODS
 
 OPTIMIZERS = ("adamw", "sgd", "lion", "adafactor")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
-LOSSES = ("softmax", "sigmoid")
+LOSSES = ("softmax", "sigmoid", "softmax_dice")
 DECAYED = ("kernels", "all")
 CLASS_WEIGHTS = ("none", "balanced")
 DISTILLATIONS = ("none", "soft", "hard")
@@ -58,8 +58,9 @@ class Recipe:
             exported in place of the weights, in [0, 1); 0 for none. After t steps it is at most
             (1 + t) / (10 + t), so that the average of a short run is not that of its first steps.
         trainable: Patterns of the trainable parameters, such as `("head/*",)`.
-        loss: `"softmax"` cross-entropy, or `"sigmoid"`, binary cross-entropy for each class, which
-            multi-label data require.
+        loss: `"softmax"` cross-entropy; `"sigmoid"`, binary cross-entropy for each class, which
+            multi-label data require; or `"softmax_dice"`, cross-entropy and Dice loss, for
+            segmentation.
         label_smoothing: Fraction of the target spread over all classes, in [0, 1); with
             `"sigmoid"` over positive and negative.
         class_weights: `"balanced"` weights the loss inversely to the class frequency.

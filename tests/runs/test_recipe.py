@@ -43,7 +43,7 @@ pytestmark = pytest.mark.tensorflow
         ("beta_2", 1, r"`beta_2` must be a number in \[0, 1\)"),
         ("weight_decay_on", "biases", "`weight_decay_on` must be one of 'kernels', 'all'"),
         ("ema_momentum", 1, r"`ema_momentum` must be a number in \[0, 1\)"),
-        ("loss", "hinge", "`loss` must be one of 'softmax', 'sigmoid'"),
+        ("loss", "hinge", "`loss` must be one of 'softmax', 'sigmoid', 'softmax_dice'"),
         ("class_weights", "equal", "`class_weights` must be one of 'none', 'balanced'"),
         ("distillation", "warm", "`distillation` must be one of 'none', 'soft', 'hard'"),
         ("distillation_weight", -0.1, r"`distillation_weight` must be in \[0, 1\]"),

@@ -13,7 +13,6 @@ import numpy as np
 from keras import ops
 
 from keras_vit import arguments
-from keras_vit.runs.recipe import LOSSES
 from keras_vit.tasks.objective import Objective
 
 
@@ -39,7 +38,7 @@ class ClassificationObjective(Objective):
         class_weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__(network)
-        arguments.one_of("loss", loss, LOSSES)
+        arguments.one_of("loss", loss, ("softmax", "sigmoid"))
         self.loss_kind = loss
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.class_weights = None if class_weights is None else np.array(class_weights, "float32")

@@ -38,16 +38,25 @@ class MeanIoU(keras.metrics.Metric):
 
 
 class SegmentationObjective(Objective):
-    """Mean cross-entropy of the pixels that have a class.
+    """Mean cross-entropy of the pixels that have a class, and mean Dice loss of the classes.
 
     Args:
         network: Network to logits (B, h, w, K).
-        class_weights: Weights of the classes' pixels (K,), or None.
+        class_weights: Weights of the classes' pixels in the cross-entropy (K,), or None.
+        dice: Whether the Dice loss of the classes that occur in an image is added.
+
+    Reference: https://arxiv.org/abs/1606.04797 (Dice)
     """
 
-    def __init__(self, network: keras.Model, class_weights: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        network: keras.Model,
+        class_weights: np.ndarray | None = None,
+        *,
+        dice: bool = False,
+    ) -> None:
         super().__init__(network)
-        self.class_weights = class_weights
+        self.class_weights, self.dice = class_weights, dice
         self.iou = MeanIoU(network.output_shape[-1])
         self.accuracy = keras.metrics.Mean("pixel_accuracy")
 
@@ -66,7 +75,15 @@ class SegmentationObjective(Objective):
         true = ops.one_hot(labels, classes) * seen[..., None]
         found = ops.one_hot(ops.argmax(logits, axis=-1), classes) * seen[..., None]
         counts = [ops.sum(each, (1, 2)) for each in (true * found, true, found)]
-        return ops.sum(losses * weight, (1, 2)) / total, ops.stack(counts, axis=1)
+        loss = ops.sum(losses * weight, (1, 2)) / total
+        if self.dice:
+            probabilities = ops.softmax(logits) * seen[..., None]
+            both, found = (ops.sum(each, (1, 2)) for each in (probabilities * true, probabilities))
+            occurs = ops.cast(counts[1] > 0, "float32")
+            scores = occurs * 2 * both / ops.maximum(counts[1] + found, 1.0)
+            number = ops.sum(occurs, -1)
+            loss += (number - ops.sum(scores, -1)) / ops.maximum(number, 1.0)
+        return loss, ops.stack(counts, axis=1)
 
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
         right, true = ops.sum(outputs[:, 0], -1), ops.sum(outputs[:, 1], -1)

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import data, zoo
+from keras_vit import arguments, data, zoo
 from keras_vit.data.class_maps import found_classes
 from keras_vit.data.masks import Masks
 from keras_vit.data.sources.coco import coco_files, load_coco
@@ -96,12 +96,13 @@ class Segmentation(Task):
         return keras.Model(whole.input, whole.get_layer("head").output, name=encoder.name)
 
     def objective(self, network: keras.Model, training: data.Examples) -> Objective:
-        weights = None
+        loss, weights = self.config.recipe.loss, None
+        arguments.one_of("loss", loss, ("softmax", "softmax_dice"))
         if self.config.recipe.class_weights == "balanced":
             counts = masks_of(training).pixels(training)
             # https://arxiv.org/abs/1606.02147
             weights = (1 / np.log(1.02 + counts / counts.sum())).astype("float32")
-        return SegmentationObjective(network, weights)
+        return SegmentationObjective(network, weights, dice=loss == "softmax_dice")
 
     def masks_and_maps(
         self, model: keras.Model, examples: data.Examples, batch_size: int = 32, verbose: int = 0

@@ -9,10 +9,11 @@ from keras_vit.tasks.segmentation.objective import SegmentationObjective
 from tests.helpers import normal, numpy
 
 
-def objective(weights: np.ndarray | None = None) -> SegmentationObjective:
+def objective(weights: np.ndarray | None = None, dice: bool = False) -> SegmentationObjective:
     """Of a network whose outputs are its inputs: three logits for each pixel."""
     inputs = keras.Input((2, 3, 3))
-    return SegmentationObjective(keras.Model(inputs, keras.layers.Identity()(inputs)), weights)
+    network = keras.Model(inputs, keras.layers.Identity()(inputs))
+    return SegmentationObjective(network, weights, dice=dice)
 
 
 MASKS = np.array([[[0, 1, 2], [2, 1, IGNORED]], [[IGNORED] * 3] * 2], np.uint8)
@@ -27,6 +28,21 @@ def test_loss_is_the_mean_of_the_pixels_with_a_class(weights: np.ndarray | None)
     each = -logs[seen][np.arange(5), labels]
     factors = np.ones(5) if weights is None else weights[labels]
     np.testing.assert_allclose(numpy(losses), [np.average(each, weights=factors), 0], rtol=1e-5)
+
+
+def test_dice_is_the_mean_of_the_classes_that_occur() -> None:
+    masks = np.where(MASKS == 2, 0, MASKS)  # class 2 does not occur
+    logits = normal(2, 2, 3, 3)
+    with_dice, without = (
+        numpy(objective(dice=dice).example_losses(logits, masks, training=True)[0])
+        for dice in (True, False)
+    )
+    seen = masks[0] != IGNORED
+    exps = np.exp(logits[0][seen])
+    found, true = exps / exps.sum(-1, keepdims=True), np.eye(3)[masks[0][seen]]
+    scores = 2 * (found * true).sum(0) / (found + true).sum(0)
+    expected = 1 - scores[:2].mean()
+    np.testing.assert_allclose(with_dice - without, [expected, 0], rtol=1e-5)
 
 
 def test_mean_iou_counts_pixels_of_all_images() -> None:
