@@ -67,7 +67,9 @@ def test_bundle_answers_in_the_size_of_the_image(run: Path, bundle: Path, shapes
         assert answer["confidence"][index].numpy().max() > 127
 
 
-@pytest.mark.parametrize("transport", ["grpc_address", "rest_address"])
+@pytest.mark.parametrize(
+    "transport", ["rest_address", pytest.param("grpc_address", marks=pytest.mark.slow)]
+)
 def test_client_joins_maps_of_several_requests(
     transport: str, run: Path, bundle: Path, shapes: Path
 ) -> None:

@@ -51,12 +51,14 @@ def test_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) -> Non
     [
         ("evaluate", "RUN", "--report", "OUT"),
         ("data", "check", "DATA", *TASK),
-        ("data", "preview", "DATA", *TASK, "--image-size", "32", "--out", "OUT.png"),
-        ("predict", "RUN", "DATA/images", "--to", "OUT.csv"),
         ("card", "RUN", "--out", "OUT"),
-        pytest.param(
-            ("export", "RUN", "--to", "OUT", "--tflite", "float16", "--onnx", "--openvino"),
-            marks=pytest.mark.slow,
+        *(
+            pytest.param(command, marks=pytest.mark.slow)
+            for command in (
+                ("data", "preview", "DATA", *TASK, "--image-size", "32", "--out", "OUT.png"),
+                ("predict", "RUN", "DATA/images", "--to", "OUT.csv"),
+                ("export", "RUN", "--to", "OUT", "--tflite", "float16", "--onnx", "--openvino"),
+            )
         ),
     ],
     ids=" ".join,
