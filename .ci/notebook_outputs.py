@@ -2,7 +2,8 @@
 
     python .ci/notebook_outputs.py --weights Ti_16.npz --photos photos
 
-The notebook 03 is executed with these pretrained weights and photographs, as it is on Colab.
+The notebooks 03 and 05 are executed with these pretrained weights and photographs (the folder of
+TensorFlow's flower photographs), as they are on Colab.
 """
 
 from __future__ import annotations
