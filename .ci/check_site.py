@@ -58,8 +58,8 @@ def problems(site: Path, root: Path = ROOT) -> list[str]:
         if not page.exists() or text not in page.read_text(encoding="utf-8"):
             found.append(f"{page.name} must exist and contain {text!r}.")
     notebooks = sorted((root / "notebooks").glob("*.ipynb"))
-    if len(notebooks) < 4:
-        found.append("notebooks/ must contain four notebooks.")
+    if len(notebooks) < 5:
+        found.append("notebooks/ must contain five notebooks.")
     for notebook in notebooks:
         found += _missing_cells(notebook, site / "notebooks" / f"{notebook.stem}.html")
     for page in sorted(site.rglob("*.html")):

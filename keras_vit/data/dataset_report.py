@@ -184,7 +184,8 @@ def check(
     leaks = [group for group in groups if len({*map(splits.get, group)}) > 1]
     pixels = kept.kind.pixels(kept)
     counts = kept.class_counts() if pixels is None else pixels
-    counted = pixels is not None or isinstance(kept.kind, (ClassIndex, MultiHot))
+    classified = isinstance(kept.kind, (ClassIndex, MultiHot))  # other tasks see whole images
+    counted = classified or pixels is not None
     refused = ""
     try:
         split(kept, found.digests, found.twins)
@@ -204,5 +205,5 @@ def check(
         without_class=int((~kept.targets.any(axis=1)).sum()) if kept.multi_label else None,
         notes=examples.notes,
         twin_classes=examples.twin_classes(),
-        cut_off=cut_off(found.sizes, Preprocessing()),
+        cut_off=cut_off(found.sizes, Preprocessing()) if classified else "",
     )

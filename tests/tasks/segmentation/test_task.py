@@ -85,6 +85,7 @@ def test_data_check_counts_pixels(shapes: Path, call: Call) -> None:
     shares = [float(line.split()[-1].rstrip("%")) for line in text.splitlines()[1:3]]
     assert sum(shares) == pytest.approx(100, abs=0.2)
     assert shares[0] > 70
+    assert "center" not in text  # images of any aspect ratio are seen whole
 
 
 def test_other_losses_are_refused() -> None:
