@@ -102,6 +102,7 @@ def test_last_block_computes_only_tokens_that_are_used(
         assert_close(found, expected, 5e-5)
 
 
+@pytest.mark.slow
 def test_a_quantized_model_answers_the_same() -> None:
     model = tiny_model()
     model.quantize("int8")

@@ -74,15 +74,9 @@ def test_mixed_precision_keras_file_keeps_weights_and_policy(tmp_path: Path) -> 
     np.testing.assert_array_equal(numpy(loaded(IMAGES)), numpy(model(IMAGES)))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "mode"),
-    [
-        ("float32", "int8"),
-        pytest.param("float32", "int4", marks=pytest.mark.slow),
-        pytest.param("mixed_bfloat16", "int8", marks=pytest.mark.slow),
-        pytest.param("mixed_bfloat16", "int4", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_quantized_model_is_saved_again_and_again(dtype: str, mode: str, tmp_path: Path) -> None:
     model = randomise(build(tiny_config(pooling="map", class_token=False), dtype=dtype))
     before = numpy(model(IMAGES))

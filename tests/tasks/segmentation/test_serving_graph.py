@@ -18,7 +18,7 @@ from keras_vit.training import Run
 from tests.export.test_hostile_images import ROOT, mutated
 from tests.tf_serving.fake_serving import serving
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 CLIENT = """
 import json, sys
@@ -67,9 +67,7 @@ def test_bundle_answers_in_the_size_of_the_image(run: Path, bundle: Path, shapes
         assert answer["confidence"][index].numpy().max() > 127
 
 
-@pytest.mark.parametrize(
-    "transport", ["rest_address", pytest.param("grpc_address", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("transport", ["grpc_address", "rest_address"])
 def test_client_joins_maps_of_several_requests(
     transport: str, run: Path, bundle: Path, shapes: Path
 ) -> None:
@@ -87,7 +85,6 @@ def test_client_joins_maps_of_several_requests(
         assert PIL.Image.open(io.BytesIO(answer["png_bytes"][index])).size == (width, height)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the shared libraries of Linux")
 def test_the_c_api_answers_thousand_damaged_images(
     run: Path, bundle: Path, shapes: Path, tmp_path: Path
