@@ -45,10 +45,12 @@ def quarter_size_features(backbone: keras.Model, width: int, dtype: Any) -> Any:
     tokens = [patch_tokens(backbone, block, dtype) for block in blocks]
     joined = keras.layers.Concatenate(dtype=dtype)(tokens) if len(tokens) > 1 else tokens[0]
     coarse = keras.layers.Conv2D(width, 1, dtype=dtype, name="adapter_tokens")(joined)
-    coarse, fine = norm(name="adapter_tokens_norm")(coarse), backbone.input
-    for index, channels in enumerate((_DETAIL, _DETAIL, 2 * _DETAIL, width)):
-        name, steps = f"adapter_image_{index}", 2 - index % 2
-        fine = keras.layers.Conv2D(channels, 3, steps, "same", dtype=dtype, name=name)(fine)
+    coarse = norm(name="adapter_tokens_norm")(coarse)
+    fine = backbone.input
+    convolutions = ((_DETAIL, 2), (_DETAIL, 1), (2 * _DETAIL, 2), (width, 1))
+    for index, (channels, stride) in enumerate(convolutions):
+        name = f"adapter_image_{index}"
+        fine = keras.layers.Conv2D(channels, 3, stride, "same", dtype=dtype, name=name)(fine)
         fine = keras.layers.ReLU(dtype=dtype)(norm(name=f"{name}_norm")(fine))
     coarse = keras.layers.Resizing(*fine.shape[1:3], "bilinear", dtype=dtype)(coarse)
     mixed = keras.layers.Add(dtype=dtype)([coarse, fine])

@@ -14,13 +14,11 @@ from keras_vit.models.metadata import config_of, has_config, preprocessing_of
 
 
 class _Tile(NamedTuple):
-    """Place of a tile along one axis, in steps of the output."""
+    """Place of a tile along one axis of an image."""
 
-    before: int
-    after: int
+    outside: tuple[int, int]  # pixels of the image before and after the tile
     # What is cut off from the tile's output, where a neighboring tile shows more around it.
-    cut_before: int
-    cut_after: int
+    cut: tuple[int, int]
 
 
 def tiled(model: keras.Model, image_size: int | tuple[int, int], overlap: int = 64) -> keras.Model:
@@ -51,30 +49,25 @@ def tiled(model: keras.Model, image_size: int | tuple[int, int], overlap: int = 
     Reference: the overlap-tile strategy of https://arxiv.org/abs/1505.04597
     """
     size = arguments.size_pair("image_size", image_size)
-    axes = [
+    rows, columns = (
         _tiles(*sides, overlap)
         for sides in zip(size, model.input_shape[1:3], model.output_shape[1:3], strict=True)
-    ]
-    steps = [n // m for n, m in zip(model.input_shape[1:3], model.output_shape[1:3], strict=True)]
+    )
+    dtype = model.inputs[0].dtype
+    inputs = keras.Input((*size, model.input_shape[-1]), dtype=dtype)
     preprocessing = dataclasses.replace(preprocessing_of(model), size=size)
-    inputs = keras.Input((*size, model.input_shape[-1]), dtype=model.inputs[0].dtype)
     architecture = config_of(model).get_config() if has_config(model) else None
-    images = ModelMetadata(preprocessing, architecture, dtype=inputs.dtype)(inputs)
+    images = ModelMetadata(preprocessing, architecture, dtype=dtype)(inputs)
 
-    def part(row: _Tile, column: _Tile) -> Any:
-        places = [
-            [tile.before * step, tile.after * step]
-            for tile, step in zip((row, column), steps, strict=True)
-        ]
-        logits = model(keras.layers.Cropping2D(places)(images))
-        return keras.layers.Cropping2D([row[2:], column[2:]])(logits)
+    def logits(row: _Tile, column: _Tile) -> Any:
+        tile = keras.layers.Cropping2D([row.outside, column.outside], dtype=dtype)(images)
+        return keras.layers.Cropping2D([row.cut, column.cut], dtype=dtype)(model(tile))
 
-    rows = [_joined([part(row, column) for column in axes[1]], 2) for row in axes[0]]
-    return keras.Model(inputs, _joined(rows, 1), name=model.name)
+    def joined(parts: list[Any], axis: int) -> Any:
+        return keras.layers.Concatenate(axis, dtype=dtype)(parts) if len(parts) > 1 else parts[0]
 
-
-def _joined(parts: list[Any], axis: int) -> Any:
-    return keras.layers.Concatenate(axis)(parts) if len(parts) > 1 else parts[0]
+    bands = [joined([logits(row, column) for column in columns], 2) for row in rows]
+    return keras.Model(inputs, joined(bands, 1), name=model.name)
 
 
 def _tiles(side: int, tile: int, output: int, overlap: int) -> list[_Tile]:
@@ -92,6 +85,6 @@ def _tiles(side: int, tile: int, output: int, overlap: int) -> list[_Tile]:
     borders = [(last + output + first) // 2 for last, first in itertools.pairwise(places)]
     begins, ends = [0, *borders], [*borders, rest + output]
     return [
-        _Tile(place, rest - place, begin - place, place + output - end)
+        _Tile((step * place, step * (rest - place)), (begin - place, place + output - end))
         for place, begin, end in zip(places, begins, ends, strict=True)
     ]

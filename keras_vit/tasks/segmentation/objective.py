@@ -56,7 +56,8 @@ class SegmentationObjective(Objective):
         dice: bool = False,
     ) -> None:
         super().__init__(network)
-        self.class_weights, self.dice = class_weights, dice
+        self.class_weights = class_weights
+        self.dice = dice
         self.iou = MeanIoU(network.output_shape[-1])
         self.accuracy = keras.metrics.Mean("pixel_accuracy")
 
@@ -77,12 +78,7 @@ class SegmentationObjective(Objective):
         counts = [ops.sum(each, (1, 2)) for each in (true * found, true, found)]
         loss = ops.sum(losses * weight, (1, 2)) / total
         if self.dice:
-            probabilities = ops.softmax(logits) * seen[..., None]
-            both, found = (ops.sum(each, (1, 2)) for each in (probabilities * true, probabilities))
-            occurs = ops.cast(counts[1] > 0, "float32")
-            scores = occurs * 2 * both / ops.maximum(counts[1] + found, 1.0)
-            number = ops.sum(occurs, -1)
-            loss += (number - ops.sum(scores, -1)) / ops.maximum(number, 1.0)
+            loss += _dice_loss(true, ops.softmax(logits) * seen[..., None])
         return loss, ops.stack(counts, axis=1)
 
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
@@ -93,3 +89,12 @@ class SegmentationObjective(Objective):
     @property
     def scores(self) -> list[keras.metrics.Metric]:
         return [self.iou, self.accuracy]
+
+
+def _dice_loss(true: Any, found: Any) -> Any:
+    """Computes the Dice loss (B,), the mean of the classes that occur, of arrays (B, H, W, K)."""
+    both, true, found = (ops.sum(each, (1, 2)) for each in (found * true, true, found))  # (B, K)
+    occurs = ops.cast(true > 0, "float32")
+    scores = occurs * 2 * both / ops.maximum(true + found, 1.0)
+    number = ops.sum(occurs, -1)
+    return (number - ops.sum(scores, -1)) / ops.maximum(number, 1.0)

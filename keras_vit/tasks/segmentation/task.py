@@ -96,8 +96,9 @@ class Segmentation(Task):
         return keras.Model(whole.input, whole.get_layer("head").output, name=encoder.name)
 
     def objective(self, network: keras.Model, training: data.Examples) -> Objective:
-        loss, weights = self.config.recipe.loss, None
+        loss = self.config.recipe.loss
         arguments.one_of("loss", loss, ("softmax", "softmax_dice"))
+        weights = None
         if self.config.recipe.class_weights == "balanced":
             counts = masks_of(training).pixels(training)
             # https://arxiv.org/abs/1606.02147
