@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
 import os
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,11 +25,15 @@ _PLACES = (".", "images", "..", "../images")  # of images, from the JSON file
 
 
 class _Target(NamedTuple):
-    """Annotations of one image, and its size."""
+    """One image of a file of annotations."""
 
-    height: int
-    width: int
-    annotations: tuple[dict[str, Any], ...]
+    coco: Any  # pycocotools' COCO
+    image: dict[str, Any]
+
+    @property
+    def annotations(self) -> list[dict[str, Any]]:
+        """The annotations of the image."""
+        return self.coco.imgToAnns[self.image["id"]]
 
 
 class CocoMasks(Masks):
@@ -49,32 +53,25 @@ class CocoMasks(Masks):
 
     def read(self, target: _Target) -> np.ndarray:
         """Returns the classes of the pixels (H, W); small objects lie on top of large ones."""
-        from pycocotools import mask as coco
-
-        height, width, annotations = target
-        found = np.zeros((height, width), np.uint8)
+        found = np.zeros((target.image["height"], target.image["width"]), np.uint8)
         areas = []
-        for annotation in annotations:
-            if not (shape := annotation["segmentation"]):
+        for annotation in target.annotations:
+            if not annotation["segmentation"]:
                 continue
             try:
-                compressed = "counts" in shape and isinstance(shape["counts"], str)
-                encoded = shape if compressed else coco.frPyObjects(shape, height, width)
-                # One or several polygons are a list.
-                area = coco.decode(encoded if "counts" in shape else coco.merge(encoded))
+                area = target.coco.annToMask(annotation).astype(bool)
             except Exception as error:  # pycocotools raises no other class
                 number = annotation["id"]
                 raise ValueError(f"annotation {number} cannot be drawn: {error}") from error
             crowd = annotation.get("iscrowd", 0)
-            label = IGNORED if crowd else self.classes_of[annotation["category_id"]]
-            areas.append((area.astype(bool), label))
+            areas.append((area, IGNORED if crowd else self.classes_of[annotation["category_id"]]))
         for area, label in sorted(areas, key=lambda pair: -pair[0].sum()):
             found[area] = label
         return found
 
     def text(self, examples: AnyExamples, index: int) -> str:
         """Returns the start of the SHA-256 of the annotations."""
-        content = json.dumps(examples.targets[index][2], sort_keys=True)
+        content = json.dumps(examples.targets[index].annotations, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
@@ -107,18 +104,18 @@ def load_coco(source: str | os.PathLike[str]) -> Examples:
         raise ImportError(f"COCO annotations need pycocotools; {arguments.install_hint('coco')}")
     source = Path(source).expanduser()
     categories: dict[int, str] = {}
-    names, paths, targets, splits = [], [], [], []
+    paths, targets, splits = [], [], []
     for path, split in coco_files(source):
-        content = _content(path)
-        categories |= {row["id"]: row["name"] for row in content["categories"]}
-        for image, target in _images(path, content):
-            names.append(os.path.relpath(image, source if source.is_dir() else source.parent))
+        coco = _read(path)
+        categories |= {number: row["name"] for number, row in coco.cats.items()}
+        for image, target in _images(path, coco):
             paths.append(str(image))
             targets.append(target)
             splits.append(split)
+    folder = source if source.is_dir() else source.parent
     used = sorted({row["category_id"] for target in targets for row in target.annotations})
     return Examples(
-        names=tuple(names),
+        names=tuple(os.path.relpath(path, folder) for path in paths),
         targets=targets,  # type: ignore[arg-type]
         class_names=(BACKGROUND, *(categories[number] for number in used)),
         source=str(source),
@@ -128,41 +125,37 @@ def load_coco(source: str | os.PathLike[str]) -> Examples:
     )
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Any:
+    from pycocotools.coco import COCO
+
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        rows = [row for key in ("images", "annotations", "categories") for row in content[key]]
-        if not all("id" in row for row in rows):
-            raise KeyError("id")
-        known = {row["id"] for row in content["categories"]}
-        for row in content["annotations"]:
-            row["image_id"], row["segmentation"]
-            if row["category_id"] not in known:
+        with contextlib.redirect_stdout(None):
+            coco = COCO(path)
+        coco.dataset["images"], coco.dataset["annotations"], coco.dataset["categories"]
+        for row in coco.anns.values():
+            row["segmentation"], coco.imgs[row["image_id"]]
+            if row["category_id"] not in coco.cats:
                 raise ValueError(f"no category {row['category_id']}")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise ValueError(
             "`data` must be a JSON file in the format of COCO, with images, annotations of their "
             f"segmentation, and categories. Received: {path} ({type(error).__name__}: {error})"
         ) from error
-    return content
+    return coco
 
 
-def _images(path: Path, content: dict[str, Any]) -> Iterator[tuple[Path, _Target]]:
+def _images(path: Path, coco: Any) -> Iterator[tuple[Path, _Target]]:
     """Yields the file and the target of each image."""
-    annotations = defaultdict(list)
-    for row in content["annotations"]:
-        annotations[row["image_id"]].append(row)
     stem = path.stem.removeprefix("instances_")  # images of train2017.json are in train2017/
     missing = []
-    for row in content["images"]:
+    for row in coco.imgs.values():
         name = row["file_name"]
         places = [path.parent / place / name for place in (*_PLACES, f"../{stem}")]
         file = next((place for place in places if place.is_file()), None)
         if file is None:
             missing.append(name)
             continue
-        target = _Target(row["height"], row["width"], tuple(annotations[row["id"]]))
-        yield Path(os.path.normpath(file)), target
+        yield Path(os.path.normpath(file)), _Target(coco, row)
     if missing:
         raise ValueError(
             f"Every image of {path.name} must be in its folder, in images/ below it, or beside it. "
