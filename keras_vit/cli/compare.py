@@ -39,7 +39,7 @@ def compare(
     split_seed: opt.SplitSeedOption = None,
     on_bad_image: opt.BadImageOption = "fail",
     task: opt.TaskOption = "classification",
-    recipe: opt.RecipeOption = "finetune",
+    recipe: opt.RecipeOption = None,
     set_: opt.SetOption = None,
     epochs: opt.EpochsOption = None,
     batch_size: opt.BatchSizeOption = None,
@@ -67,10 +67,11 @@ def compare(
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     prefer_jax_on_tpu(strategy)
     start_keras()
-    from keras_vit import reports, training
+    from keras_vit import reports, tasks, training
 
     own = {"model": "", "weights": None}  # replaced for each model
     changes = opt.config_settings(context, training.RunConfig) | own
+    recipe = recipe or tasks.get(task).recipe
     config = training.RunConfig(recipe=training.recipe(recipe).replace(**numbers), **changes)
     print(
         f"Each model is trained with the recipe {recipe} (--recipe) for {config.recipe.epochs} "

@@ -51,7 +51,7 @@ def preview(
     out: Annotated[Path, opt.option("Output image file.")] = Path("preview.png"),
     model: Annotated[str, opt.option("Constructor that sets the size.")] = "ViTTi16",
     image_size: opt.SizeOption = None,
-    recipe: opt.RecipeOption = "finetune",
+    recipe: opt.RecipeOption = None,
     set_: opt.SetOption = None,
     number: Annotated[int, opt.option("Number of images.", min=2, max=400)] = 32,
     seed: Annotated[int, opt.option("Random seed for image selection and augmentation.")] = 0,
@@ -70,11 +70,12 @@ def preview(
     from keras_vit.visualization import drawing
 
     drawing.check_picture(out)
+    kind = tasks.get(task)
+    recipe = recipe or kind.recipe
     chosen = training.recipe(recipe).replace(**settings)
     preprocessing = models.default_preprocessing(zoo.constructor(model).config)
     if size := size or chosen.image_size:
         preprocessing = dataclasses.replace(preprocessing, size=size)
-    kind = tasks.get(task)
     examples = kind.load(data)
     number = min(number, len(examples)) // 2 * 2 or 1  # images are mixed in pairs
     if number * math.prod(preprocessing.size) > _MOST_PIXELS:

@@ -37,13 +37,14 @@ of_server = functools.partial(option, panel="Server")
 
 DATA_HELP = (
     "A folder with one subfolder of images per class, a table (.csv, .tsv, .jsonl), a folder "
-    "with labels.csv, tfds:NAME, or digits (of scikit-learn; no download)."
+    "with labels.csv, tfds:NAME, or digits (of scikit-learn; no download). For segmentation: a "
+    "folder with images/ and masks/, or COCO's annotations (.json)."
 )
 
 
 def check_data(data: str | None) -> str | None:
     """Returns the value of `--data`; raises `ValueError` if it is given but is not a dataset."""
-    if data is not None:
+    if data is not None and not (data.lower().endswith(".json") and Path(data).is_file()):
         arguments.image_source(data)
     return data
 
@@ -89,10 +90,10 @@ BadImageOption = Annotated[
     choices.OnBadImage,
     of_images("Images that cannot be decoded: list them and stop (fail), or skip them."),
 ]
-TaskOption = Annotated[
-    str, of_images("Task, which defines the targets of the images.", callback=check_task)
+TaskOption = Annotated[str, of_images(f"Task: {', '.join(choices.TASKS)}.", callback=check_task)]
+RecipeOption = Annotated[
+    str | None, of_recipe("Recipe; see `keras-vit recipes`. Default: that of the task.")
 ]
-RecipeOption = Annotated[str, of_recipe("Recipe; see `keras-vit recipes`.")]
 SetOption = Annotated[
     list[str] | None,
     of_recipe(

@@ -38,7 +38,7 @@ def plan(
     batch_size: opt.BatchSizeOption = None,
     image_size: opt.SizeOption = None,
     classes: Annotated[int, opt.option("Number of classes.", min=1, max=10**9)] = 1000,
-    recipe: opt.RecipeOption = "finetune",
+    recipe: Annotated[str, opt.of_recipe("Recipe; see `keras-vit recipes`.")] = "finetune",
     set_: opt.SetOption = None,
     precision: opt.PrecisionOption = None,
     optimizer: opt.OptimizerOption = None,

@@ -43,6 +43,7 @@ class DatasetReport:
         flat: Names of images whose pixels all have the same value.
         dark: Names of images whose pixels are all close to 0 (out of 255).
         refused: Reason why the data cannot be trained on; empty if there is none.
+        ignored_pixels: Number of pixels without a class, if the targets are masks.
         images: Number of usable images; None for a dataset with one class per image.
         without_class: Number of usable images without any class, in a multi-label dataset.
         notes: Notes on how the source was read.
@@ -62,6 +63,7 @@ class DatasetReport:
     flat: tuple[str, ...]
     dark: tuple[str, ...]
     refused: str
+    ignored_pixels: int = 0
     images: int | None = None
     without_class: int | None = None
     notes: tuple[str, ...] = ()
@@ -90,6 +92,9 @@ class DatasetReport:
         if 0 < len(self.counts) <= 100:
             rows = [(name, f"{n:6}", f"{n / whole:6.1%}") for name, n in self.counts.items()]
             lines += [f"  {line}" for line in text_table(rows, "<>>")]
+        if self.ignored_pixels:
+            share = self.ignored_pixels / (self.ignored_pixels + sum(self.counts.values()))
+            lines.append(f"  {self.ignored_pixels} pixels have no class ({share:.1%} of all)")
         if self.without_class is not None:
             lines.append(f"  {self.without_class} of the images show none of these classes")
         if self.sizes:
@@ -117,7 +122,8 @@ class DatasetReport:
             ("Unusual size", self.odd_sizes),
             ("Images with a single pixel value", self.flat),
             ("Nearly black images (were values in [0, 1] saved as 0 to 255?)", self.dark),
-            (rare, [f"{name}: {count}" for name, count in self.rare.items()]),
+            ("Classes that never occur", [name for name, count in self.rare.items() if not count]),
+            (rare, [f"{name}: {count}" for name, count in self.rare.items() if count]),
         )
         if self.refused:
             parts.append(self.refused)
@@ -137,7 +143,7 @@ class DatasetReport:
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         found = content.pop("audit")
         if self.images is None:
-            del content["images"], content["without_class"]
+            del content["images"], content["without_class"], content["ignored_pixels"]
         return {
             **content,
             "rare": self.rare,
@@ -201,6 +207,7 @@ def check(
         flat=tuple(name for name in kept.names if ranges[name][0] == ranges[name][1]),
         dark=tuple(name for name in kept.names if ranges[name][0] < ranges[name][1] <= _DARK),
         refused=refused,
+        ignored_pixels=0 if pixels is None else int(sides.prod(axis=1).sum() - pixels.sum()),
         images=None if isinstance(kept.kind, ClassIndex) else len(kept),
         without_class=int((~kept.targets.any(axis=1)).sum()) if kept.multi_label else None,
         notes=examples.notes,

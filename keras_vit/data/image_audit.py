@@ -122,7 +122,7 @@ class ImageAudit:
 
     def remedy(self, source: str) -> str:
         """Returns a hint on how to handle the unusable images of a data source."""
-        skip = "leave the images out with --on-bad-image skip."
+        skip = "train without the images with --on-bad-image skip."
         refused = {f"is {kind}" for kind in image_reading.REFUSED}
         if (refused | CONVERTIBLE) & {reason for _, reason in self.bad}:
             return (

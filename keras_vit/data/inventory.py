@@ -155,6 +155,8 @@ def count_images(examples: Examples, bad: Mapping[int, str]) -> Inventory:
     unreadable: dict[str, Counter[str]] = {}
     for index, reason in bad.items():
         classes = "|".join(examples.shown(index)) or "no class"
+        if examples.kind.dense:
+            reason, classes = reason.partition(":")[0], "images"
         unreadable.setdefault(reason, Counter()).update([classes])
     ordered = sorted(unreadable.items(), key=lambda item: -item[1].total())
     found = {reason: dict(counts) for reason, counts in ordered}

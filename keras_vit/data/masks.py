@@ -53,8 +53,11 @@ class Masks(TargetKind):
         stored = stored_values(Path(target), self.colored)
         place = np.searchsorted(self.codes, stored).clip(max=len(self.codes) - 1)
         if (unknown := stored[self.codes[place] != stored]).size:
-            found = [_shown(code, self.colored) for code in np.unique(unknown).tolist()]
-            raise ValueError(f"the mask has values that are no class: {shortlist(found)}")
+            found, known = (
+                shortlist([_shown(code, self.colored) for code in np.unique(codes).tolist()])
+                for codes in (unknown, self.codes)
+            )
+            raise ValueError(f"the mask has values that are no class: {found}, not {known}")
         return self.indices[place]
 
     def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
@@ -78,8 +81,11 @@ class Masks(TargetKind):
             return str(error)
         if (height, width) == sides:
             return None
-        turned = ": it must be upright, as the image is shown" if (width, height) == sides else ""
-        return f"the mask has {width} x {height} pixels, the image {sides[1]} x {sides[0]}{turned}"
+        turned = "; it must be upright, as the image is shown" if (width, height) == sides else ""
+        return (
+            f"the mask has another size than the image: {height} x {width}, not {sides[0]} x "
+            f"{sides[1]} (height x width){turned}"
+        )
 
     def pixels(self, examples: Examples) -> np.ndarray:
         """Returns the number of pixels of each class (K,)."""
@@ -87,6 +93,19 @@ class Masks(TargetKind):
         for target in examples.targets:
             counts += np.bincount(self.read(target).ravel(), minlength=256)
         return counts[: len(examples.class_names)]
+
+    def check_trainable(self, examples: Examples) -> None:
+        """Raises `ValueError` unless there are pixels of at least two classes."""
+        present: set[int] = set()
+        for target in examples.targets:
+            present |= {*np.unique(self.read(target)).tolist()} - {IGNORED}
+            if len(present) > 1:
+                return
+        raise ValueError(
+            "Training needs pixels of at least two classes. Received: "
+            f"{examples.source} with the classes {[examples.class_names[i] for i in present]}; "
+            "all other pixels have none"
+        )
 
     def text(self, examples: Examples, index: int) -> str:
         """Returns the name of the mask and the start of its SHA-256."""
@@ -107,6 +126,8 @@ def stored_values(path: Path, colored: bool = False) -> np.ndarray:
     """
     try:
         with Image.open(path) as image:
+            if image.format in ("JPEG", "MPO"):
+                raise ValueError("the mask is a JPEG, which changes values; save masks as PNG")
             if colored:
                 return _code(np.asarray(image.convert("RGB"), np.int64))
             values = np.asarray(image)
@@ -115,7 +136,8 @@ def stored_values(path: Path, colored: bool = False) -> np.ndarray:
             raise
         raise ValueError(f"the mask cannot be decoded: {error}") from error
     if values.ndim == 3:
-        if (values[..., :3] != values[..., :1]).any():
+        colors = values[..., :3] if values.shape[-1] > 2 else values[..., :1]  # without alpha
+        if (colors != values[..., :1]).any():
             raise ValueError(
                 "the mask has colors; add a file class_dict.csv with the columns name, r, g, b"
             )

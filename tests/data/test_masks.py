@@ -28,8 +28,9 @@ def palette_image(mask: np.ndarray) -> PIL.Image.Image:
         palette_image(CLASSES),
         PIL.Image.fromarray(CLASSES.astype(np.uint16)),
         PIL.Image.fromarray(np.repeat(CLASSES[..., None], 3, axis=-1)),
+        PIL.Image.fromarray(np.stack([CLASSES, 9 * CLASSES], axis=-1)),
     ],
-    ids=["gray", "palette", "16 bits", "gray as RGB"],
+    ids=["gray", "palette", "16 bits", "gray as RGB", "gray with alpha"],
 )
 def test_values_are_the_indices_of_the_classes(image: PIL.Image.Image, tmp_path: Path) -> None:
     image.save(tmp_path / "a.png")
@@ -51,6 +52,12 @@ def test_values_above_255_may_be_classes(tmp_path: Path) -> None:
     PIL.Image.fromarray(stored.astype(np.uint16)).save(tmp_path / "a.png")
     masks = Masks([0, 300, 600], [65535])
     np.testing.assert_array_equal(masks.read(tmp_path / "a.png"), CLASSES)
+
+
+def test_jpegs_are_refused(tmp_path: Path) -> None:
+    PIL.Image.fromarray(CLASSES).save(tmp_path / "a.jpg")
+    with pytest.raises(ValueError, match="is a JPEG"):
+        Masks([0, 1, 2]).read(tmp_path / "a.jpg")
 
 
 @pytest.mark.filterwarnings("ignore")

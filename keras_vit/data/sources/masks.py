@@ -51,9 +51,10 @@ def load_masks(folder: str | os.PathLike[str]) -> Examples:
     images, masks = _files(folder)
     if not images or not masks:
         raise ValueError(
-            "`data` must be a folder with images and masks in two folders, such as images/ and "
-            f"masks/, for the task segmentation. Received: data={str(folder)!r} with "
-            f"{len(images)} images and {len(masks)} masks in such folders"
+            "`data` must be a folder with images and masks in two folders for the task "
+            f"segmentation: {' or '.join(IMAGE_FOLDERS)}, and {' or '.join(MASK_FOLDERS)}. "
+            f"Received: data={str(folder)!r} with {len(images)} images and {len(masks)} masks in "
+            "such folders"
         )
     for what, alone in (
         ("Every image must have a mask of the same name", images.keys() - masks.keys()),
@@ -61,7 +62,10 @@ def load_masks(folder: str | os.PathLike[str]) -> Examples:
     ):
         if alone:
             files = [(images | masks)[key] for key in sorted(alone)]
-            raise ValueError(f"{what}. Received: none for {shortlist(files, shown=20)}")
+            raise ValueError(
+                f"{what}: add it, or remove the other. Received: none for {len(files)} of "
+                f"{len(images | masks)}: {shortlist(files, shown=20)}"
+            )
     keys = sorted(images)
     targets = np.array([str(folder / masks[key]) for key in keys])
     class_names, kind = _described(folder, targets)
@@ -120,8 +124,8 @@ def _described(folder: Path, masks: np.ndarray) -> tuple[tuple[str, ...], Masks]
     names = [name for name, _ in pairs if not _VOID.fullmatch(name)]
     if not 2 <= len(names) <= MAX_CLASSES or len({name for name, _ in pairs}) < len(pairs):
         raise ValueError(
-            f"{path.name} must name 2 to {MAX_CLASSES} different classes. Received: {path} with "
-            f"{shortlist([name for name, _ in pairs], shown=20)}"
+            f"{path.name} must name 2 to {MAX_CLASSES} different classes, in a line each. "
+            f"Received: {path} with {[name for name, _ in pairs][:20]}"
         )
     if path.name == "classes.txt" and len(pairs) == 2 and _values(masks[:_SEEN]) <= {0, 255}:
         pairs = [(pairs[0][0], 0), (pairs[1][0], 255)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
@@ -73,8 +74,7 @@ class Segmentation(Task):
         """Returns the task with the whole image seen, by default at the size of the masks."""
         recipe = config.recipe.replace(resize=config.recipe.resize or "squash")
         if recipe.image_size is None:
-            masks = [masks_of(examples).read(target) for target in examples.targets[:_MEASURED]]
-            sides = np.median([mask.shape for mask in masks], axis=0)
+            sides = np.median(_mask_sizes(examples), axis=0)
             sides = sides * min(1.0, _LARGEST / sides.max())
             steps = zoo.constructor(config.model).config.stride
             size = tuple(
@@ -148,8 +148,8 @@ class Segmentation(Task):
         return {"worst": save_figure(figure, folder / "worst.png")}
 
     def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
-        places = np.linspace(0, len(examples) - 1, _SHOWN).astype(int)
-        shown = examples.subset(np.unique(places))
+        places = np.linspace(0, len(validation) - 1, _SHOWN).astype(int)
+        shown = validation.subset(np.unique(places))
         masks = [masks_of(shown).read(target) for target in shown.targets]
         figure = figures.overlays(_pixels(shown), masks, shown.class_names)
         save_figure(figure, run.path / "masks.png")
@@ -171,6 +171,20 @@ class Segmentation(Task):
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> ShareTable:
         return ShareTable(preprocessing.class_names or ())
+
+
+def _mask_sizes(examples: data.Examples) -> list[tuple[int, ...]]:
+    """Returns the height and width of the first masks that can be read."""
+    sizes = []
+    for target in examples.targets[:_MEASURED]:
+        with contextlib.suppress(ValueError, OSError):  # the audit names the file
+            sizes.append(masks_of(examples).read(target).shape)
+    if not sizes:
+        raise ValueError(
+            "`data` must contain masks that can be read; `keras-vit data check` names the reasons. "
+            f"Received: {examples.source}"
+        )
+    return sizes
 
 
 def _pixels(examples: data.Examples) -> list[np.ndarray]:

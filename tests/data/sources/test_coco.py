@@ -10,6 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from keras_vit.cli.options import check_data
 from keras_vit.data.masks import IGNORED
 from keras_vit.data.sources.coco import coco_files, load_coco
 
@@ -42,6 +43,7 @@ def test_polygons_rle_and_crowds_become_classes(tmp_path: Path) -> None:
         ],
     )
     for source in (path, tmp_path):
+        assert check_data(str(source)) == str(source)
         found = load_coco(source)
         assert found.class_names == ("background", "cat", "dog")
         mask = found.kind.read(found.targets[0])  # type: ignore[attr-defined]

@@ -61,7 +61,7 @@ def test_splits_lie_above_or_below(inside: bool, tmp_path: Path) -> None:
 
 def test_no_image_is_left_out_without_a_message(folder: Path) -> None:
     PIL.Image.new("RGB", (8, 6)).save(folder / "images" / "b.png")
-    with pytest.raises(ValueError, match=r"must have a mask .* none for images/b.png"):
+    with pytest.raises(ValueError, match=r"must have a mask .* none for 1 of 5: images/b.png"):
         load_masks(folder)
     (folder / "images" / "b.png").unlink()
     write(folder, "train/e")  # others are in no split
@@ -90,10 +90,10 @@ def test_tables_of_colors(folder: Path) -> None:
 
 def test_files_without_a_partner_and_missing_classes_are_named(folder: Path) -> None:
     (folder / "masks" / "b.png").rename(folder / "masks" / "e.png")
-    with pytest.raises(ValueError, match=r"must have a mask .* none for images/b.jpg"):
+    with pytest.raises(ValueError, match=r"must have a mask .* none for 1 of 5: images/b.jpg"):
         load_masks(folder)
     write(folder, "b")
-    with pytest.raises(ValueError, match=r"must have an image .* none for masks/e.png"):
+    with pytest.raises(ValueError, match=r"must have an image .* none for 1 of 5: masks/e.png"):
         load_masks(folder)
     (folder / "masks" / "e.png").unlink()
     (folder / "classes.txt").unlink()
@@ -104,12 +104,24 @@ def test_files_without_a_partner_and_missing_classes_are_named(folder: Path) -> 
         load_masks(folder)
 
 
+def test_report_counts_ignored_pixels_and_names_absent_classes(folder: Path) -> None:
+    (folder / "classes.txt").write_text("ground\nroof\nchimney\n")
+    for name in "abcd":
+        write(folder, name, value=255)
+    text = data.check(load_masks(folder), progress=False).text()
+    assert "32 pixels have no class (16.7% of all)" in text
+    assert "Classes that never occur (2):\n  roof\n  chimney" in text
+
+
 def test_audit_names_unusable_masks(folder: Path) -> None:
     write(folder, "b", value=9)
     PIL.Image.new("L", (6, 8)).save(folder / "masks" / "c.png")
     (folder / "masks" / "d.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     found = dict(data.audit(load_masks(folder), progress=False).bad)
     assert found.keys() == {f"images/{name}.jpg" for name in "bcd"}
-    assert "values that are no class: 9" in found["images/b.jpg"]
-    assert "6 x 8 pixels, the image 8 x 6: it must be upright" in found["images/c.jpg"]
+    assert "values that are no class: 9, not 0, 1, 255" in found["images/b.jpg"]
+    assert "8 x 6, not 6 x 8 (height x width); it must be upright" in found["images/c.jpg"]
     assert "cannot be decoded" in found["images/d.jpg"]
+    (folder / "masks" / "a.png").write_bytes((folder / "images" / "a.jpg").read_bytes())
+    inventory = data.audit(load_masks(folder), progress=False).inventory.text()
+    assert "1  the mask has values that are no class: images 1" in inventory

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import PIL.Image
 import pytest
 
 from keras_vit import models, training
@@ -86,6 +87,25 @@ def test_data_check_counts_pixels(shapes: Path, call: Call) -> None:
     assert sum(shares) == pytest.approx(100, abs=0.2)
     assert shares[0] > 70
     assert "center" not in text  # images of any aspect ratio are seen whole
+
+
+def test_unreadable_masks_do_not_set_the_image_size(tmp_path: Path) -> None:
+    examples = load_masks(write_shapes(tmp_path / "few", 3))
+    Path(examples.targets[0]).write_bytes(b"")
+    config = RunConfig("photos", "ViTMicro4")
+    assert Segmentation.settled(config, examples).config.recipe.image_size
+    for target in examples.targets:
+        Path(target).write_bytes(b"")
+    with pytest.raises(ValueError, match="must contain masks that can be read"):
+        Segmentation.settled(config, examples)
+
+
+def test_masks_of_one_class_are_refused(tmp_path: Path) -> None:
+    examples = load_masks(write_shapes(tmp_path / "few", 3))
+    for target in examples.targets:
+        PIL.Image.new("L", PIL.Image.open(target).size, 1).save(target)
+    with pytest.raises(ValueError, match="pixels of at least two classes"):
+        examples.kind.check_trainable(examples)
 
 
 def test_other_losses_are_refused() -> None:
