@@ -57,7 +57,7 @@ def evaluate(
 ) -> None:
     """Print the accuracy of a model, and the precision, recall and F1 score of each class.
 
-    For multi-label data, print average precision instead of accuracy.
+    For multi-label data, print average precision, and for segmentation the IoU of each class.
 
     Without --data a run is evaluated on its validation images; with it, on all images except its
     training images, which are recognized by their content.

@@ -12,7 +12,11 @@ def check_model(path: Path, constructor: str | None = None) -> None:
     """Raises `ValueError` if a model does not exist, without importing Keras."""
     if constructor is None:
         check_run(path)
-        path = path / "last.keras" if path.is_dir() else path
+        if path.is_dir() and not (path / "last.keras").is_file():
+            raise ValueError(
+                f"`RUN` must be a run folder or a model file. Received: {path}, a folder without "
+                "last.keras (exported files are for `keras-vit predict`)"
+            )
         check_exists("RUN", path, "a run folder or a model file")
     else:
         check_weights("RUN", str(path))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keras_vit import output_folder
 from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
 from keras_vit.cli.model_argument import check_run, load_given_model
@@ -185,18 +186,22 @@ def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
 
     failed = 0
 
+    pictures, folder = getattr(table, "write_pictures", None), to.with_suffix("")
+
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal failed
         answers = track(found, "Predicting", len(paths), console=Console(stderr=True))
         for path, answer in zip(paths, answers, strict=True):
             row = table.row(path, answer)
-            if pictures := getattr(table, "write_pictures", None):
-                pictures(to.with_suffix(""), path, answer)
+            if pictures:
+                pictures(folder, path, answer)
             failed += row["message"] is not None
             yield row
 
-    prediction_table.write_table(to, table.columns, rows())
-    print(f"Written: {to} ({len(paths)} images, {failed} of which cannot be read)")
+    with output_folder.writing(folder, "predict") if pictures else contextlib.nullcontext():
+        prediction_table.write_table(to, table.columns, rows())
+    also = f" and {folder}/" if pictures else ""
+    print(f"Written: {to}{also} ({len(paths)} images, {failed} of which cannot be read)")
     return failed
 
 

@@ -28,7 +28,7 @@ from keras_vit.data.keras_layers import apply_layers, read_layers
 from keras_vit.data.mixing import mix
 from keras_vit.data.pipeline import check_shard, read_ahead, reader
 from keras_vit.data.rand_augment import MIN_SIDE
-from keras_vit.data.target_kinds import ClassIndex, MultiHot
+from keras_vit.data.target_kinds import ClassIndex, MultiHot, TargetKind
 from keras_vit.preprocessing import Preprocessing
 
 # Augmentations that move or cover pixels, other than crops and flips.
@@ -62,6 +62,19 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
             f"a smaller batch size (--batch-size). Received: batch_size={batch_size}"
         )
     return steps
+
+
+def check_augmentation(augmentation: Augmentation, kind: TargetKind) -> None:
+    """Raises `ValueError` if an augmentation does not move targets of a kind with their images."""
+    if isinstance(kind, (ClassIndex, MultiHot)):
+        return
+    refused = ("mixup", "cutmix", *_MOVING * kind.dense)
+    if wrong := [name for name in refused if getattr(augmentation, name)]:
+        raise ValueError(
+            "`augmentation` must only crop, flip and color images whose targets are "
+            f"{type(kind).__name__.lower()}, as crop_area, flip, three_augment and color_jitter "
+            f"do. Received: {', '.join(wrong)} (--set {wrong[0]}=0 turns it off)"
+        )
 
 
 def training_dataset(
@@ -149,14 +162,7 @@ class _Pipeline:
         # Constants of the graphs below, which are made once.
         self.read, self.kind = reader(self.examples), self.examples.kind
         self.layers = read_layers(self.augmentation.layers)
-        if not isinstance(self.kind, (ClassIndex, MultiHot)):
-            refused = ("mixup", "cutmix", *_MOVING * self.kind.dense)
-            if wrong := [name for name in refused if getattr(self.augmentation, name)]:
-                raise ValueError(
-                    "`augmentation` must only crop, flip and color images whose targets are "
-                    f"{type(self.kind).__name__}, as crop_area, flip, three_augment and "
-                    f"color_jitter do. Received: {', '.join(wrong)}"
-                )
+        check_augmentation(self.augmentation, self.kind)
         if self.augmentation.mixes and self.batch_size // self.shard[1] % 2:
             raise ValueError(
                 "`batch_size` must be even on every worker for MixUp and CutMix, because images "

@@ -181,16 +181,16 @@ def _of_saved_model(folder: Path, trust: bool) -> Predictor:
         preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)
     if not trust:
         check_operators(folder)
-    output = of(preprocessing).output
+    task = of(preprocessing)
     try:
-        predict = tf.saved_model.load(str(folder)).signatures["serving_default"]
+        predict = tf.saved_model.load(str(folder)).signatures[task.compared_signature]
     except Exception as error:  # of many types, for damaged files
         raise _foreign(folder) from error
 
     def run(images: list[bytes]) -> Answers:
         answer = predict(image_bytes=tf.constant(images))
         messages = [message.decode() for message in answer["message"].numpy()]
-        return answer[output].numpy(), messages
+        return answer[task.output].numpy(), messages
 
     return Predictor(str(folder), preprocessing, lambda encoded: encoded, run)
 

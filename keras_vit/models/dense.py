@@ -96,11 +96,16 @@ def Segmenter(  # noqa: N802
     arguments.one_of("head", head, ("adapter", "linear"))
     arguments.positive_int("classes", classes)
     config, policy = config_of(backbone), dtype or keras.config.dtype_policy()
+    size = backbone.input.shape[1:3]
+    if None in size:
+        raise ValueError(
+            "`backbone` must have a fixed image size, as with input_shape=(224, 224, 3). "
+            f"Received: {backbone.name} with input {backbone.input.shape}"
+        )
     if head == "linear":
         features = patch_tokens(backbone, config.num_layers - 1, policy)
     else:
         features = quarter_size_features(backbone, arguments.positive_int("width", width), policy)
     logits = keras.layers.Conv2D(classes, 1, dtype="float32", name="head")(features)
-    size = backbone.input.shape[1:3]
     logits = keras.layers.Resizing(*size, "bilinear", dtype="float32", name="logits")(logits)
     return keras.Model(backbone.input, logits, name=name)

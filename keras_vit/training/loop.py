@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras_vit import data, files, models, output_folder, tasks
 from keras_vit.data.geometry import cut_off
 from keras_vit.data.inventory import Inventory
+from keras_vit.data.training_pipeline import check_augmentation
 from keras_vit.escapes import say
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig, Config, PretrainConfig, RunConfig
@@ -105,6 +106,7 @@ def fit_run(
         watching = [EpochClock(run.times), *logs, *callbacks] if where.is_chief else []
         examples = kind.load(config.data)
         task = kind.settled(config, examples)
+        check_augmentation(task.config.recipe.augmentation, examples.kind)
         config, precision = task.config, precision_of(task.config)
         with where.active():
             # Before the audit of the images, which takes a while, to detect a wrong size or weight

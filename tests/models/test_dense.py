@@ -37,6 +37,9 @@ def test_adapter_works_at_a_quarter_of_the_size() -> None:
     assert blocks == ["block_00_norm", "block_01_norm", "block_02_norm", "block_04_norm"]
 
 
-def test_segmenter_refuses_other_heads() -> None:
+def test_segmenter_refuses_other_heads_and_any_size() -> None:
+    backbone = models.build(tiny_config(classes=0, pooling="none", image_size=(None, None)))
+    with pytest.raises(ValueError, match="`backbone` must have a fixed image size"):
+        Segmenter(backbone, 3)
     with pytest.raises(ValueError, match="`head` must be"):
         Segmenter(models.build(tiny_config()), 3, head="mlp")

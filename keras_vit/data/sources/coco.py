@@ -132,10 +132,11 @@ def _read(path: Path) -> Any:
         with contextlib.redirect_stdout(None):
             coco = COCO(path)
         coco.dataset["images"], coco.dataset["annotations"], coco.dataset["categories"]
-        for row in coco.anns.values():
-            row["segmentation"], coco.imgs[row["image_id"]]
-            if row["category_id"] not in coco.cats:
-                raise ValueError(f"no category {row['category_id']}")
+        for number, row in coco.anns.items():
+            row["segmentation"]
+            for key, known in (("image_id", coco.imgs), ("category_id", coco.cats)):
+                if row[key] not in known:
+                    raise ValueError(f"annotation {number} has the unknown {key} {row[key]}")
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise ValueError(
             "`data` must be a JSON file in the format of COCO, with images, annotations of their "

@@ -61,13 +61,11 @@ class SegmentationReport:
         size, counts, boundaries = len(names), [], []
         confusion = np.zeros((size, size), np.int64)
         for true, found in pairs:
-            seen = true != IGNORED
-            cells = true[seen].astype(np.int64) * (size + 1) + np.minimum(found[seen], size)
-            matrix = np.bincount(cells, minlength=size * (size + 1)).reshape(size, size + 1)
-            inner = matrix[:, :size]
+            inner, of_image = _pixels(true, found, size)
             confusion += inner
-            counts.append([inner.diagonal(), matrix.sum(axis=1), inner.sum(axis=0)])
-            boundaries.append(_boundaries(true, np.where(seen, found, IGNORED), size))
+            counts.append(of_image)
+            visible = np.where(true == IGNORED, IGNORED, found)
+            boundaries.append(_boundaries(true, visible, size))
         return cls(names, confusion, np.array(counts), np.array(boundaries, np.float32))
 
     @functools.cached_property
@@ -142,6 +140,21 @@ class SegmentationReport:
             "boundary_f1": self.boundary_f1,
             "per_class": rows,
         }
+
+
+def mean_iou(pairs: Any, size: int) -> float:
+    """Computes the mean IoU of `size` classes from pairs of true and predicted classes (H, W)."""
+    counts = [_pixels(true, found, size)[1] for true, found in pairs]
+    return float(np.nanmean(_ious(np.sum(counts, axis=0))))
+
+
+def _pixels(true: np.ndarray, found: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the confusion (K, K) of one image, and its counts (3, K)."""
+    seen = true != IGNORED
+    cells = true[seen].astype(np.int64) * (size + 1) + np.minimum(found[seen], size)
+    matrix = np.bincount(cells, minlength=size * (size + 1)).reshape(size, size + 1)
+    inner = matrix[:, :size]
+    return inner, np.array([inner.diagonal(), matrix.sum(axis=1), inner.sum(axis=0)])
 
 
 def _ious(counts: np.ndarray) -> np.ndarray:

@@ -27,12 +27,13 @@ from keras_vit.tasks.segmentation import figures
 from keras_vit.tasks.segmentation.objective import SegmentationObjective
 from keras_vit.tasks.segmentation.page import SegmentationDetails
 from keras_vit.tasks.segmentation.prediction import SegmentationPrediction, ShareTable
-from keras_vit.tasks.segmentation.report import SegmentationReport
+from keras_vit.tasks.segmentation.report import SegmentationReport, mean_iou
 from keras_vit.tasks.segmentation.serving_graph import ServedSegmentation
 from keras_vit.tasks.task import Evaluation, Predictions, Task, output_batches
 from keras_vit.visualization.drawing import save_figure
 
 _AGREEING = 0.999  # of the pixels of an image
+_LOST = 0.005  # of the mean IoU, by quantization or reduced precision
 _LARGEST = 512  # pixels of the longer side, by default
 _MEASURED = 50  # masks
 _SHOWN = 8  # images
@@ -160,9 +161,36 @@ class Segmentation(Task):
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
+        """Compares an exported file with the Keras model (see `Task.agreement`).
+
+        In float32, images agree if most pixels have the same class; smaller files agree on all
+        images or on none, by their mean IoU, which is returned as accuracy.
+        """
+        reads = expected.preprocessing
+
+        def iou(outputs: np.ndarray) -> float:
+            pairs = zip(expected.targets, outputs, strict=True)
+            maps = ((mask, found_classes(logits, mask.shape, reads)) for mask, logits in pairs)
+            return mean_iou(maps, outputs.shape[-1])
+
+        score = iou(found)
         same = found.argmax(axis=-1) == expected.outputs.argmax(axis=-1)
-        shares = same.reshape(len(same), -1).mean(axis=1)
-        return shares >= _AGREEING, float(shares.mean())
+        agreeing = same.reshape(len(same), -1).mean(axis=1) >= _AGREEING
+        if not close:
+            agreeing[:] = abs(iou(expected.outputs) - score) <= _LOST
+        return agreeing, score
+
+    def predict(
+        self,
+        model: keras.Model,
+        examples: data.Examples,
+        *,
+        batch_size: int = 32,
+        verbose: int = 0,
+    ) -> Predictions:
+        found = super().predict(model, examples, batch_size=batch_size, verbose=verbose)
+        masks = [masks_of(examples).read(target) for target in examples.targets]
+        return found._replace(targets=masks)  # type: ignore[arg-type]
 
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5

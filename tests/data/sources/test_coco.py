@@ -76,7 +76,8 @@ def test_missing_images_and_other_json_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"category_id": 4}, "no category 4"),
+        ({"category_id": 4}, "annotation 0 has the unknown category_id 4"),
+        ({"image_id": 4}, "annotation 0 has the unknown image_id 4"),
         ({"segmentation": None}, "KeyError: 'segmentation'"),
     ],
 )

@@ -7,6 +7,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from keras_vit.cli.predict import _write
+from keras_vit.tasks.segmentation.prediction import ShareTable
 from tests.cli.conftest import Call
 
 pytestmark = pytest.mark.tensorflow
@@ -28,7 +30,14 @@ def test_predict_writes_masks_and_shares(
     assert (mask.size, mask.mode) == (truth.size, "P")
     seen = np.asarray(truth) != 255
     assert (np.asarray(mask) == np.asarray(truth))[seen].mean() > 0.8
-    assert sorted(path.name for path in (tmp_path / "found").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "found").glob("0*")) == [
         "00001_3.png",
         "00001_3_overlay.jpg",
     ]
+
+
+def test_pictures_are_not_written_into_a_folder_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").touch()
+    with pytest.raises(ValueError, match=r"must be a new folder, .* contains a.jpg"):
+        _write(tmp_path / "photos.csv", ShareTable(["ground"]), [], iter(()))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import subprocess
@@ -12,13 +13,13 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.session import signatures_of
-from keras_vit import export, load_predictor
+from keras_vit import export, load_predictor, models, zoo
 from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
 from keras_vit.training import Run
 from tests.export.test_hostile_images import ROOT, mutated
 from tests.tf_serving.fake_serving import serving
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = pytest.mark.tensorflow
 
 CLIENT = """
 import json, sys
@@ -47,6 +48,22 @@ def bundle(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export.saved_model.write(Run(run).model(), tmp_path_factory.mktemp("served") / "1")
 
 
+def test_saved_model_is_loaded_without_trust(shapes: Path, tmp_path: Path) -> None:
+    backbone = zoo.ViTMicro4(weights=None, include_top=False, input_shape=(16, 16, 3))
+    model = models.Segmenter(backbone, classes=2)
+    reads = dataclasses.replace(
+        models.preprocessing_of(model), task="segmentation", class_names=("ground", "shape")
+    )
+    model = models.with_preprocessing(model, reads)
+    folder = export.saved_model.write(model, tmp_path / "1")
+    files = [(shapes / "images" / "0.png").read_bytes(), b"no image"]
+    found, refused = load_predictor(folder).predict(files)
+    expected = load_predictor(model).predict(files)[0]
+    assert not refused.ok
+    assert (found.class_map(40, 50) == expected.class_map(40, 50)).mean() > 0.999
+
+
+@pytest.mark.slow
 def test_bundle_answers_in_the_size_of_the_image(run: Path, bundle: Path, shapes: Path) -> None:
     served = tf.saved_model.load(bundle)
     files = [(shapes / "images" / f"{index}.png").read_bytes() for index in range(2)]
@@ -67,6 +84,7 @@ def test_bundle_answers_in_the_size_of_the_image(run: Path, bundle: Path, shapes
         assert answer["confidence"][index].numpy().max() > 127
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["grpc_address", "rest_address"])
 def test_client_joins_maps_of_several_requests(
     transport: str, run: Path, bundle: Path, shapes: Path
@@ -85,6 +103,7 @@ def test_client_joins_maps_of_several_requests(
         assert PIL.Image.open(io.BytesIO(answer["png_bytes"][index])).size == (width, height)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the shared libraries of Linux")
 def test_the_c_api_answers_thousand_damaged_images(
     run: Path, bundle: Path, shapes: Path, tmp_path: Path

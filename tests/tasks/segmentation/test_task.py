@@ -13,10 +13,12 @@ import pytest
 
 from keras_vit import models, training
 from keras_vit.data.sources.masks import load_masks
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.segmentation.task import Segmentation
+from keras_vit.tasks.task import Predictions
 from tests.cli.commands import Call, with_places
 from tests.tasks.segmentation.conftest import TASK, write_shapes
 
@@ -106,6 +108,31 @@ def test_masks_of_one_class_are_refused(tmp_path: Path) -> None:
         PIL.Image.new("L", PIL.Image.open(target).size, 1).save(target)
     with pytest.raises(ValueError, match="pixels of at least two classes"):
         examples.kind.check_trainable(examples)
+
+
+def test_smaller_files_are_compared_by_their_mean_iou(tmp_path: Path) -> None:
+    examples = load_masks(write_shapes(tmp_path / "few", 2))
+    masks = [examples.kind.read(target) for target in examples.targets]  # type: ignore[attr-defined]
+    logits = np.random.default_rng(0).normal(size=(2, 8, 8, 2)).astype("float32")
+    expected = Predictions(masks, logits, Preprocessing(resize="squash"))  # type: ignore[arg-type]
+    other = logits.copy()
+    other[0, :4] = -other[0, :4]
+    for found, close, agreeing in ((logits, 1e-4, True), (logits, 0, True), (other, 0, False)):
+        same, score = Segmentation(None).agreement(found, expected, close)
+        assert same.tolist() == [agreeing] * 2
+        assert 0 < score < 1
+    same, _ = Segmentation(None).agreement(other, expected, 1e-4)
+    assert same.tolist() == [False, True]
+
+
+def test_augmentations_that_move_pixels_are_refused_before_the_images_are_read(
+    shapes: Path, tmp_path: Path, call: Call
+) -> None:
+    options = ("--model", "ViTMicro4", "--weights", "none", "--set", "mixup=0.2")
+    code, text, message = call("train", *TASK, "--data", shapes, *options, "--out", tmp_path / "r")
+    assert code == 1
+    assert "targets are masks" in message
+    assert "Checking" not in text
 
 
 def test_other_losses_are_refused() -> None:
