@@ -177,6 +177,7 @@ def test_export_prints_the_table_and_repeats_the_evaluation(
     assert "-files" not in output
 
 
+@pytest.mark.slow
 def test_export_writes_the_usual_files(run: Path, call: Call, tmp_path: Path) -> None:
     code, output, messages = call("export", run, "--to", tmp_path, "--min-agreement", 0)
     files = sorted(path.name for path in (tmp_path / "vit-files" / "1").glob("*.tflite"))

@@ -23,6 +23,15 @@ from keras_vit.data.geometry import (
 from keras_vit.preprocessing import Preprocessing
 
 RESIZES = ("crop", "squash", "squash_crop", "pad")
+SIDES = ((60, 90), (97, 41))
+# Each way of resizing with one size, and slowly with the other.
+PAIRS = [
+    *((resize, SIDES[index % 2]) for index, resize in enumerate(RESIZES)),
+    *(
+        pytest.param(resize, SIDES[1 - index % 2], marks=pytest.mark.slow)
+        for index, resize in enumerate(RESIZES)
+    ),
+]
 OUTSIDE = 255
 # A bright rectangle, rows 30% to 65% and columns 40% to 80% of the image.
 PART = np.array([0.3, 0.4, 0.65, 0.8])
@@ -79,10 +88,9 @@ def check(image: tf.Tensor, geometry: Geometry, mask: np.ndarray, box: np.ndarra
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("resize", RESIZES)
-@pytest.mark.parametrize("sides", [(60, 90), (97, 41)])
+@pytest.mark.parametrize(("resize", "sides"), PAIRS)
 def test_targets_follow_every_random_crop_and_flip(
-    sides: tuple[int, int], resize: str, orientation: int
+    resize: str, sides: tuple[int, int], orientation: int
 ) -> None:
     preprocessing = Preprocessing(size=(32, 48), resize=resize)
     augmentation = Augmentation(crop_area=(0.3, 1.0))
@@ -97,10 +105,9 @@ def test_targets_follow_every_random_crop_and_flip(
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("resize", RESIZES)
-@pytest.mark.parametrize("sides", [(60, 90), (97, 41)])
+@pytest.mark.parametrize(("resize", "sides"), PAIRS)
 def test_targets_follow_the_resizing_of_evaluation(
-    sides: tuple[int, int], resize: str, orientation: int
+    resize: str, sides: tuple[int, int], orientation: int
 ) -> None:
     preprocessing = Preprocessing(size=(32, 48), resize=resize, crop_fraction=0.8)
     mask, box = drawn(*sides)

@@ -45,7 +45,9 @@ def send_malformed(fake: MergingDouble, transport: str, number: int) -> None:
             stub.Predict(request, timeout=20)
 
 
-@pytest.mark.parametrize("transport", ["grpc_address", "rest_address"])
+@pytest.mark.parametrize(
+    "transport", ["grpc_address", pytest.param("rest_address", marks=pytest.mark.slow)]
+)
 def test_no_good_request_is_lost_beside_malformed_ones(
     exported: dict[str, Path], transport: str
 ) -> None:

@@ -134,8 +134,11 @@ def test_a_single_image_is_no_list(single: object, loaded: Predictor) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("keras", "tflite"),
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("saved_model", "onnx", "openvino")),
+        "keras",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("tflite", "saved_model", "onnx", "openvino")
+        ),
     ],
 )
 def test_threads_get_the_answers_of_one_thread(

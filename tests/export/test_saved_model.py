@@ -178,6 +178,7 @@ def test_write_of_logits_serves_probabilities(images: list[bytes], tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_write_serves_a_mixed_precision_model_of_any_size_in_float32(
     images: list[bytes], expected: np.ndarray, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path:
     assert set(answer["top_labels"].numpy().ravel()) == {b"0", b"1", b"2"}
 
 
+@pytest.mark.slow
 def test_write_needs_no_xla(tmp_path: Path) -> None:
     compiled = tiny()
     compiled.compile(loss="categorical_crossentropy", jit_compile=True)

@@ -28,13 +28,19 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+QUICK = ("token", "hybrid")
+
+
 def images_of(model: keras.Model) -> np.ndarray:
     return normal(
         3, *(side or n for side, n in zip(model.input_shape[1:], (15, 14, 3), strict=True))
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [*QUICK, *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k not in QUICK)],
+)
 def test_observation_is_what_the_model_does(kind: str) -> None:
     model = tiny_model(**KINDS[kind])
     images = images_of(model)

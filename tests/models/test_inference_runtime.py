@@ -180,8 +180,8 @@ def test_large_models_are_left_as_they_are(
     [
         (False, False, (4, True), None),
         (False, True, None, None),
-        (True, False, (16, True), (4, True)),
-        (True, True, (4, False), (4, False)),
+        pytest.param(True, False, (16, True), (4, True), marks=pytest.mark.slow),
+        pytest.param(True, True, (4, False), (4, False), marks=pytest.mark.slow),
     ],
 )
 def test_xla_is_used_for_as_many_images_as_it_is_faster_for(

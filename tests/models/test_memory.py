@@ -60,7 +60,13 @@ CASES: list[tuple[dict[str, Any], str, bool]] = [
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(("changes", "precision", "chains"), CASES)
+@pytest.mark.parametrize(
+    ("changes", "precision", "chains"),
+    [
+        *CASES[::3],
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in CASES[::3]),
+    ],
+)
 def test_activations_are_what_the_graph_keeps(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], precision: str, chains: bool
 ) -> None:

@@ -43,7 +43,8 @@ class Alibi2D(Positions):
 
 
 KINDS = ("rotary", "learned_rotary", "relative", Alibi2D.name)
-each_kind = pytest.mark.parametrize("kind", KINDS)
+SLOWLY = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("learned_rotary", Alibi2D.name)]
+each_kind = pytest.mark.parametrize("kind", ["rotary", "relative", *SLOWLY])
 
 
 @pytest.fixture(autouse=True)
@@ -131,11 +132,9 @@ def test_merged_tokens_have_no_position(kind: str) -> None:
         models.reduce_tokens(models.build(config_with(kind)))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports need TensorFlow")
-@pytest.mark.parametrize(
-    "kind",
-    ["rotary", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_exported_files_compute_the_same(kind: str, tmp_path: Path) -> None:
     model, _ = trained(kind)
     pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 12, 3), dtype=np.uint8)

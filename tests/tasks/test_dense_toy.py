@@ -80,15 +80,15 @@ def test_dense_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) 
     "command",
     [
         ("evaluate", "RUN", "--data", "DATA", "--with-training-images", "--out", "OUT"),
-        ("evaluate", "RUN", "--report", "OUT"),
-        ("data", "check", "DATA", *TASK),
         ("data", "preview", "DATA", *TASK, "--image-size", "32", "--out", "OUT.png"),
-        ("predict", "RUN", "DATA/images", "--to", "OUT.csv"),
-        ("card", "RUN", "--out", "OUT"),
-        ("plan", "--model", "ViTMicro4", "--memory", "16GiB"),
         *(
             pytest.param(command, marks=pytest.mark.slow)
             for command in (
+                ("evaluate", "RUN", "--report", "OUT"),
+                ("data", "check", "DATA", *TASK),
+                ("predict", "RUN", "DATA/images", "--to", "OUT.csv"),
+                ("card", "RUN", "--out", "OUT"),
+                ("plan", "--model", "ViTMicro4", "--memory", "16GiB"),
                 ("evaluate", "RUN"),
                 ("predict", "RUN", "IMAGE"),
                 ("export", "RUN", "--to", "OUT", "--tflite", "dynamic_range"),

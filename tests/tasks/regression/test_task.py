@@ -61,6 +61,7 @@ def test_regression_learns_the_gray_level(run: Path) -> None:
     assert float(rows[-1]["val_mae"]) < float(rows[0]["val_mae"]) / 2
 
 
+@pytest.mark.slow
 def test_regression_predicts_in_the_units_of_the_targets(
     run: Path, gray: Path, call: Call, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_the_file_is_written_back_bit_for_bit(case: Path, tmp_path: Path) -> Non
     assert all(np.array_equal(again[name], tensors[name]) for name in tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @each_case
 def test_a_step_trains_every_variable_and_a_copy_is_exact(case: Path, tmp_path: Path) -> None:
