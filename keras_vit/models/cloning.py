@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from keras_vit.models.lora import merged_weights
+
 
 def clone(
     model: keras.Model,
@@ -39,7 +41,7 @@ def clone(
         if is_graph(layer) or not isinstance(layer, keras.layers.Layer):
             continue
         if getattr(new, "weights", None):
-            new.set_weights(layer.get_weights())
+            new.set_weights(merged_weights(layer))
         if hasattr(new, "finalize_state"):
             new.finalize_state()  # `Normalization` computes with constants from its weights
     return copy

@@ -12,6 +12,7 @@ import numpy as np
 from keras_vit.layers import ModelMetadata
 from keras_vit.models.cloning import clone, clone_layer, is_graph, layers_of
 from keras_vit.models.config import ViTConfig
+from keras_vit.models.lora import merged_weights
 from keras_vit.models.vit import build
 from keras_vit.preprocessing import Preprocessing
 
@@ -133,7 +134,8 @@ def rebuild(
         name=model.name,
         dtype=dtype,
     )
-    if [w.shape for w in copy.weights] != [w.shape for w in model.weights]:
+    merged = merged_weights(model)
+    if [w.shape for w in copy.weights] != [w.shape for w in merged]:
         raise ValueError(
             "`changes` must keep the shapes of all weights. For another image size or number of "
             "classes pass the saved model to its constructor, as in keras_vit.ViTB16("
@@ -142,7 +144,7 @@ def rebuild(
             else "`model` must be a model of keras_vit itself; of a model that contains one pass "
             f"model.get_layer(NAME). Received: model={model.name!r}"
         )
-    copy.set_weights(model.get_weights())
+    copy.set_weights(merged)
     return copy
 
 

@@ -125,6 +125,17 @@ RECIPES = {
         "Linear probe: only the classifier is trained, on frozen features.",
         "keras_vit",
     ),
+    "lora": NamedRecipe(
+        FINETUNE.replace(
+            learning_rate=2e-3,
+            layer_decay=1.0,
+            weight_decay=0.0,
+            trainable=("head/*",),
+            lora_rank=16,
+        ),
+        "Fine-tuning of low-rank updates (LoRA) and of the classifier.",
+        "keras_vit; rank as in https://arxiv.org/abs/2106.09685",
+    ),
     "paper_finetune": NamedRecipe(
         PAPER.replace(
             epochs=8,
@@ -233,6 +244,7 @@ FROM_WEIGHTS = (
     "regression",
     "segmentation",
     "linear_probe",
+    "lora",
     "paper_finetune",
     "mae_finetune",
     "flowers_report",

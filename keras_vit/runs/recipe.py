@@ -58,6 +58,9 @@ class Recipe:
             exported in place of the weights, in [0, 1); 0 for none. After t steps it is at most
             (1 + t) / (10 + t), so that the average of a short run is not that of its first steps.
         trainable: Patterns of the trainable parameters, such as `("head/*",)`.
+        lora_rank: Rank of trained low-rank updates (LoRA) of the dense layers of the blocks, whose
+            kernels are then frozen; 0 for none. Saved models contain the merged kernels.
+        lora_layers: Patterns of the dense layers with LoRA, such as `("*/attention/*",)`.
         loss: `"softmax"` cross-entropy; `"sigmoid"`, binary cross-entropy for each class, which
             multi-label data require; or `"softmax_dice"`, cross-entropy and Dice loss, for
             segmentation.
@@ -110,6 +113,8 @@ class Recipe:
     clip_norm: NonNegative = 1.0
     ema_momentum: Rate = 0.0
     trainable: tuple[str, ...] = ("*",)
+    lora_rank: Count = 0
+    lora_layers: tuple[str, ...] = ("*",)
     loss: str = "softmax"
     label_smoothing: Rate = 0.0
     class_weights: str = "none"
@@ -153,6 +158,7 @@ class Recipe:
             raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed!r}")
         # A frozen dataclass can only be normalized through object.__setattr__.
         object.__setattr__(self, "trainable", tuple(self.trainable))
+        object.__setattr__(self, "lora_layers", tuple(self.lora_layers))
         if self.image_size is not None:
             size = arguments.size_pair("image_size", self.image_size)
             object.__setattr__(self, "image_size", size)

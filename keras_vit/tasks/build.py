@@ -12,6 +12,7 @@ from keras_vit import models, weights, zoo
 from keras_vit.layers import TransformerBlock
 from keras_vit.models.dense import on_grid
 from keras_vit.models.keras_applications import application_names
+from keras_vit.models.lora import enable_lora
 from keras_vit.models.memory import require_memory
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig
@@ -114,6 +115,8 @@ def in_training(
     for layer in network.layers:
         if isinstance(layer, TransformerBlock):
             layer.remat = config.recipe.remat
+    if config.recipe.lora_rank:
+        enable_lora(network, config.recipe.lora_rank, config.recipe.lora_layers)
     return network
 
 

@@ -62,6 +62,11 @@ class Plan:
                 "`trainable` must be ('*',) or ('head/*',) for a plan: partly frozen models are "
                 f"not estimated. Received: trainable={self.recipe.trainable}"
             )
+        if not self.inference and self.recipe.lora_rank:
+            raise ValueError(
+                "`lora_rank` must be 0 for a plan: low-rank updates are not estimated. Received: "
+                f"lora_rank={self.recipe.lora_rank}"
+            )
         if not self.inference and self.recipe.distillation != "none":
             raise ValueError(
                 "`distillation` must be 'none' for a plan; add the memory of the teacher's "

@@ -10,6 +10,7 @@ import keras
 
 from keras_vit.models import ViTConfig
 from keras_vit.models.cloning import layers_of
+from keras_vit.models.lora import FACTORS, frozen_kernels
 
 _BLOCK = re.compile(r"^block_(\d+)$")
 # Layers before the first block.
@@ -20,7 +21,10 @@ _FIXED = ("moving_mean", "moving_variance", "mean", "variance", "count", "mask_t
 
 
 def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
-    """Makes the parameters whose paths match a pattern trainable, and freezes all others."""
+    """Makes the parameters whose paths match a pattern trainable, and freezes all others.
+
+    Low-rank updates are always trained, and the kernels that they are added to are frozen.
+    """
     weights = model.weights
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.path, pattern) for v in weights):
@@ -30,7 +34,11 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
                 f"Received: {pattern!r}; the layers with parameters are {', '.join(names)}"
             )
 
+    frozen = frozen_kernels(model)
+
     def matches(variable: keras.Variable) -> bool:
+        if variable.name in FACTORS or id(variable) in frozen:
+            return variable.name in FACTORS
         return any(fnmatch.fnmatchcase(variable.path, pattern) for pattern in patterns)
 
     for layer in layers_of(model):

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_vit import arguments, files
+from keras_vit.models.lora import merged_weights
 from keras_vit.runs import history
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.runs.state_files import Progress, StateFiles
@@ -18,6 +19,7 @@ from keras_vit.tasks.task import Task
 from keras_vit.training.distribution import Devices
 from keras_vit.training.ema import assign, averages
 from keras_vit.training.training_model import TrainingModel
+from keras_vit.weights.adapters import save_adapter
 
 
 class RunState:
@@ -96,10 +98,11 @@ class RunState:
         values = {} if average is None else {
             id(v): a for v, a in zip(self.training_model.trainable_variables, average, strict=True)
         }  # fmt: skip
-        weights = [values.get(id(v), v) for v in self.training_model.network.weights]
-        self._copy.set_weights([keras.ops.convert_to_numpy(w) for w in weights])
+        self._copy.set_weights(merged_weights(self.training_model.network, values))
         if not self.where.is_chief:
             return
+        if self.task.config.recipe.lora_rank:
+            save_adapter(self.training_model.objective, self.run.path / "adapter.npz", values)
         with files.atomic_path(self.run.last) as temporary:
             self._copy.save(temporary)
         if best:

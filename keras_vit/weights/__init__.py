@@ -1,5 +1,6 @@
 """Checkpoint reading, loading, conversion and saving."""
 
+from keras_vit.weights.adapters import load_adapter
 from keras_vit.weights.convert import convert
 from keras_vit.weights.load import load_weights
 from keras_vit.weights.load_report import LoadReport, TensorReport
@@ -13,6 +14,7 @@ __all__ = [
     "TensorReport",
     "convert",
     "list_weights",
+    "load_adapter",
     "load_weights",
     "read_checkpoint",
     "save_weights",

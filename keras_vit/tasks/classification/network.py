@@ -36,6 +36,11 @@ def build_network(
             return build_network(config, class_names, dtype=dtype, multi_label=multi_label)
     thresholds = (0.5,) * len(class_names) if multi_label else None
     if config.model in application_names():
+        if config.recipe.lora_rank:
+            raise ValueError(
+                "`lora_rank` must be 0 for models of keras.applications, which have no transformer "
+                f"blocks. Received: {config.model} with lora_rank={config.recipe.lora_rank}"
+            )
         trained = _trained_application(config.weights)
         model = build_application(
             config.model,
