@@ -23,6 +23,7 @@ from keras_vit.weights import registry
 _PICTURES = {
     "confusion_matrix": "Confusion matrix",
     "label_scores": "Scores for each label",
+    "iou": "IoU of each class",
     "curves": "Training curves",
     "mistakes": "The most confident mistakes",
 }
@@ -188,7 +189,15 @@ def _uses(preprocessing: Preprocessing | None) -> str:
 
 def _numbers(scores: dict[str, Any]) -> str:
     rows = [[markdown(name), f"{value:.4g}"] for name, value in numbers(scores).items()]
-    return f"## Metrics\n\nOn the held-out images:\n\n{markdown_table(['metric', 'value'], rows)}"
+    tables = [markdown_table(["metric", "value"], rows)]
+    if classes := scores.get("per_class"):
+        cells = [[_cell(value) for value in row.values()] for row in classes]
+        tables.append(markdown_table([markdown(name) for name in classes[0]], cells))
+    return "\n\n".join(["## Metrics", "On the held-out images:", *tables])
+
+
+def _cell(value: Any) -> str:
+    return markdown(value) if isinstance(value, str) else decimal(value)
 
 
 def _metrics(scores: dict[str, Any]) -> str:
