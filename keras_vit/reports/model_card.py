@@ -23,7 +23,6 @@ from keras_vit.weights import registry
 _PICTURES = {
     "confusion_matrix": "Confusion matrix",
     "label_scores": "Scores for each label",
-    "iou": "IoU of each class",
     "curves": "Training curves",
     "mistakes": "The most confident mistakes",
 }
