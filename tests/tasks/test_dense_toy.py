@@ -17,7 +17,7 @@ from tests.cli.conftest import Call
 from tests.cli.conftest import call as call
 from tests.tasks.segmentation.conftest import write_shapes
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 TOY = Path(__file__).with_name("toy")
 TASK = ("--task", "shapes")

@@ -125,6 +125,7 @@ def test_dropout_differs_between_replicas_and_agrees_in_the_mean(two: Devices) -
     assert means["one"] == pytest.approx(means["two"], abs=0.06)
 
 
+@pytest.mark.slow
 def test_random_positions_are_alike_on_replicas(two: Devices) -> None:
     positions = {"position_embedding": "rotary", "position_rescale": 2.0, "position_shift": 0.3}
     one, other = (updates(where, **positions) for where in (None, two))

@@ -138,6 +138,7 @@ def test_license_is_named_before_a_download(
     assert message.count("\n") == bool(license)
 
 
+@pytest.mark.slow
 def test_backbone_is_loaded_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
