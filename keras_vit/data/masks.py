@@ -69,6 +69,10 @@ class Masks(TargetKind):
 
         return mask
 
+    def loaded(self, examples: Examples) -> list[np.ndarray]:
+        """Returns the mask of each image (H, W)."""
+        return [self.read(target) for target in examples.targets]
+
     def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
         """Returns the nearest pixels of the part that the model sees, (h, w)."""
         return cut_mask(target, geometry, size, IGNORED)

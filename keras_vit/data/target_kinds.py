@@ -38,6 +38,10 @@ class TargetKind:
         targets = tf.constant(examples.targets)
         return lambda index: tf.gather(targets, index)
 
+    def loaded(self, examples: Examples) -> Any:
+        """Returns the targets of all images, read from their files if they are in files."""
+        return examples.targets
+
     def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
         """Returns the target of the part of an image that the model sees at `size` (h, w)."""
         return target

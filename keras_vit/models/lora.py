@@ -29,7 +29,6 @@ def enable_lora(model: keras.Model, rank: int, patterns: Sequence[str] = ("*",))
         >>> from keras_vit.zoo import ViTMicro4
         >>> model = ViTMicro4(weights=None, classes=3, input_shape=(8, 8, 3))
         >>> enable_lora(model, rank=2, patterns=["*/attention/*"])
-        >>> before = model.count_params()
         >>> merged_weights(model)[0].shape == model.weights[0].shape
         True
 

@@ -239,7 +239,7 @@ class Task:
         """Computes the outputs of a trained model for labeled images."""
         network, preprocessing = self.prediction_network(model)
         outputs = network_outputs(network, preprocessing, examples, batch_size, verbose)
-        return Predictions(examples.targets, outputs, preprocessing)
+        return Predictions(examples.kind.loaded(examples), outputs, preprocessing)
 
     def score(self, predictions: Predictions) -> Result:
         """Computes the evaluation result of predictions."""

@@ -45,15 +45,12 @@ def load_adapter(model: keras.Model, path: str | os.PathLike[str]) -> None:
     """
     tensors = read_npz(Path(path))
     variables = {variable.path: variable for variable in model.weights}
-    changes = {}
-    for name, tensor in tensors.items():
-        layer, _, last = name.rpartition("/")
-        if last == FACTORS[1]:
-            continue
-        if last == FACTORS[0]:
-            name, tensor = f"{layer}/kernel", tensor @ tensors.get(f"{layer}/{FACTORS[1]}", tensor)
-            tensor = tensor + keras.ops.convert_to_numpy(variables.get(name, 0))
-        changes[name] = tensor
+    changes = {n: t for n, t in tensors.items() if n.rpartition("/")[2] not in FACTORS}
+    layers = {n.rpartition("/")[0] for n in tensors.keys() - changes.keys()}
+    updates = {
+        f"{n}/kernel": tensors[f"{n}/{FACTORS[0]}"] @ tensors[f"{n}/{FACTORS[1]}"] for n in layers
+    }
+    changes |= updates
     wrong = [n for n, t in changes.items() if n not in variables or variables[n].shape != t.shape]
     if wrong or not changes:
         raise ValueError(
@@ -61,4 +58,5 @@ def load_adapter(model: keras.Model, path: str | os.PathLike[str]) -> None:
             f"classes. Received: {path} with {arguments.shortlist(wrong) or 'no weights'}"
         )
     for name, tensor in changes.items():
-        variables[name].assign(tensor)
+        variable = variables[name]
+        variable.assign(variable + tensor if name in updates else tensor)

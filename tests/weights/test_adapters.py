@@ -23,5 +23,6 @@ def test_adapters_are_loaded_into_the_model_that_a_run_started_from(tmp_path: Pa
     weights.load_adapter(start, tmp_path / "adapter.npz")
     for found, expected in zip(start.get_weights(), merged_weights(model), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    with pytest.raises(ValueError, match="must be the adapter of a model of this architecture"):
-        weights.load_adapter(models.build(tiny_config(classes=9)), tmp_path / "adapter.npz")
+    for changes in ({"classes": 9}, {"mlp_dim": 23}):
+        with pytest.raises(ValueError, match="must be the adapter of a model of this architecture"):
+            weights.load_adapter(models.build(tiny_config(**changes)), tmp_path / "adapter.npz")

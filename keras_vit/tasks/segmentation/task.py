@@ -180,18 +180,6 @@ class Segmentation(Task):
             agreeing[:] = abs(iou(expected.outputs) - score) <= _LOST
         return agreeing, score
 
-    def predict(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
-    ) -> Predictions:
-        found = super().predict(model, examples, batch_size=batch_size, verbose=verbose)
-        masks = [masks_of(examples).read(target) for target in examples.targets]
-        return found._replace(targets=masks)  # type: ignore[arg-type]
-
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
     ) -> SegmentationPrediction:
