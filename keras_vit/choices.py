@@ -11,6 +11,8 @@ Optimizer = Literal["adamw", "sgd", "lion", "adafactor"]
 Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
 # Learning-rate decay after warm-up (`training.schedules.WarmupDecay`).
 DECAYS = ("cosine", "linear", "rsqrt", "constant")
+# Pooling of tokens (`layers.pooling`).
+TOKEN_POOLINGS = ("token", "gap", "max", "token_gap")
 # Distribution strategy (`training.distribution.devices`).
 Strategy = Literal["auto", "cpu", "mirrored", "tpu", "multiworker", "jax"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)

@@ -90,9 +90,10 @@ class Constructor:
                 the patch; a side of None accepts any such size. By default the size of the weights
                 or of the published model. Position embeddings are resized.
             pooling: Tokens that the classifier or the output uses: `"token"` (class token),
-                `"avg"` or `"gap"` (mean of the patch tokens), `"max"`, `"map"` (attention pooling)
-                or `"none"`. By default that of the weights, or the class token; without a
-                classifier `"none"`, and the output is all tokens (batch, tokens, width).
+                `"avg"` or `"gap"` (mean of the patch tokens), `"max"`, `"token_gap"` (class token
+                and mean, joined), `"map"` (attention pooling) or `"none"`. By default that of the
+                weights, or the class token; without a classifier `"none"`, and the output is all
+                tokens (batch, tokens, width).
             classes: Number of classes. For a number other than that of the weights, pass
                 `reset_head=True`.
             classifier_activation: Activation of the classifier: `"softmax"` for exclusive classes,
@@ -170,7 +171,7 @@ class Constructor:
         }
         if not include_top:
             chosen["pooling"] = chosen["pooling"] or "none"
-        usual = (None, "token", "none", self.config.pooling)
+        usual = (None, "token", "token_gap", "none", self.config.pooling)
         if not checkpoint and chosen["pooling"] not in usual:
             chosen["class_token"] = bool(class_token)
         fields = {

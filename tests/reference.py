@@ -122,9 +122,10 @@ def attention_pool(
 
 
 def pool(z: np.ndarray, mode: str, prefix_tokens: int) -> np.ndarray:
-    """Equation 4 for "token"; (T, D) -> (D,)."""
+    """Equation 4 for "token"; (T, D) -> (D,), or (2 D,) for "token_gap"."""
     content = z[prefix_tokens:]
-    return {"token": z[0], "gap": content.mean(0), "max": content.max(0)}[mode]
+    both = np.concatenate([z[0], content.mean(0)])
+    return {"token": z[0], "gap": content.mean(0), "max": content.max(0), "token_gap": both}[mode]
 
 
 def position_table(kind: str, grid: tuple[int, int], w: Weights, width: int) -> np.ndarray | None:

@@ -79,6 +79,7 @@ def onednn_after(code: str, **environment: str) -> str:
 avx2 = pytest.mark.skipif("avx2" not in accelerators.cpu_features(), reason="no AVX2 here")
 
 
+@pytest.mark.slow
 @avx2
 @pytest.mark.tensorflow
 def test_importing_the_package_enables_onednn_before_tensorflow_reads_it() -> None:

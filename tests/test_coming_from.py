@@ -205,6 +205,7 @@ def test_splits_without_a_header_are_recognized(
     assert data.load("import.csv").splits == ("train", "validation", "test")
 
 
+@pytest.mark.slow
 def test_keras_applications(page: Run) -> None:
     model = page("keras.applications")["model"]
     assert [weight.path.split("/")[-2:] for weight in model.trainable_weights] == [

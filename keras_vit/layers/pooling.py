@@ -12,34 +12,34 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.choices import TOKEN_POOLINGS
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.mlp import MLP
 
-TOKEN_POOLINGS = ("token", "gap", "max")
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenPooling(BaseLayer):
-    """Pooling layer that returns a prefix token, or the mean or maximum of the patch tokens.
+    """Pooling layer that returns a prefix token, the mean or maximum of the patch tokens, or both.
 
     Args:
         mode: `"token"`: one of the prefix tokens (equation 4 of the paper); `"gap"`: the mean
-            over the patches (appendix D.3); `"max"`: the maximum over the patches.
-        prefix_tokens: Number p of tokens in front of the patches; `"gap"` and `"max"` exclude
-            them.
-        index: Index of the token that `"token"` returns.
+            over the patches (appendix D.3); `"max"`: the maximum over the patches;
+            `"token_gap"`: a prefix token and the mean, joined, as in DINOv2's linear classifiers.
+        prefix_tokens: Number p of tokens in front of the patches; the mean and the maximum
+            exclude them.
+        index: Index of the prefix token.
 
     Call arguments:
         inputs: Tensor of shape (B, T, D).
         sizes: Weight of each token in the mean, (B, T), as returned by `MergingBlock`; by default
-            equal. Only for `"gap"`.
+            equal. Only for a mean.
 
     Returns:
-        Tensor of shape (B, D).
+        Tensor of shape (B, D), or (B, 2 D) with `"token_gap"`.
 
     Raises:
-        ValueError: If `mode` is unknown, or is `"token"` and there is no prefix token `index`.
+        ValueError: If `mode` is unknown, or there is no prefix token `index` to read.
 
     Examples:
         >>> tuple(TokenPooling("gap", prefix_tokens=0)(np.ones((2, 5, 6), "float32")).shape)
@@ -56,25 +56,36 @@ class TokenPooling(BaseLayer):
         self.mode = mode
         self.prefix_tokens = arguments.count("prefix_tokens", prefix_tokens)
         self.index = arguments.count("index", index)
-        if mode == "token" and index >= prefix_tokens:
+        if self.reads_token and index >= prefix_tokens:
             raise ValueError(
                 "`mode` must be 'gap' or 'max' if there is no prefix token at `index`. "
                 f"Received: mode={mode!r}, prefix_tokens={prefix_tokens}, index={index}"
             )
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
+    @property
+    def reads_token(self) -> bool:
+        """True if a prefix token is part of the output."""
+        return self.mode in ("token", "token_gap")
+
     def call(self, inputs: Any, sizes: Any = None) -> Any:
+        token = inputs[:, self.index] if self.reads_token else None  # (B, D)
         if self.mode == "token":
-            return inputs[:, self.index]  # (B, D)
+            return token
         patches = inputs[:, self.prefix_tokens :]  # (B, N, D)
-        if self.mode == "gap" and sizes is not None:
+        if self.mode == "max":
+            return ops.max(patches, axis=1)  # (B, D)
+        if sizes is None:
+            mean = ops.mean(patches, axis=1)  # (B, D)
+        else:
             sizes = sizes[:, self.prefix_tokens :]  # (B, N)
             shares = sizes / ops.sum(sizes, axis=1, keepdims=True)
-            return ops.sum(shares[..., None] * patches, axis=1)  # (B, D)
-        return ops.mean(patches, axis=1) if self.mode == "gap" else ops.max(patches, axis=1)
+            mean = ops.sum(shares[..., None] * patches, axis=1)  # (B, D)
+        return mean if token is None else ops.concatenate([token, mean], axis=1)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return (input_shape[0], input_shape[2])
+        batch, _, width = input_shape
+        return (batch, 2 * width if self.mode == "token_gap" and width else width)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -107,7 +118,6 @@ class AttentionPooling(BaseLayer):
     """
 
     norm_class = LayerNorm  # a subclass may use a norm for other hardware
-    compute_output_shape = TokenPooling.compute_output_shape
 
     def __init__(
         self,
@@ -135,6 +145,9 @@ class AttentionPooling(BaseLayer):
         for layer in (self.query, self.out, self.norm, self.mlp):
             layer.build(probe_shape)
         self.key_value.build(input_shape)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return (input_shape[0], input_shape[2])
 
     def call(self, inputs: Any) -> Any:
         probe = ops.cast(ops.convert_to_tensor(self.probe), inputs.dtype)

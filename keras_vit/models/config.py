@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 from keras_vit import arguments
+from keras_vit.choices import TOKEN_POOLINGS
 from keras_vit.layers.group_norm import channels_in_groups
 from keras_vit.layers.mlp import GELUS
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.pooling import TOKEN_POOLINGS
 from keras_vit.layers.position_embedding import POSITIONS
 from keras_vit.layers.position_resizing import RESIZE_METHODS
 from keras_vit.layers.resnet_stem import resnet_stride
@@ -36,8 +36,8 @@ class ViTConfig:
         channels: Channels of the images.
         classes: Number of classifier outputs; 0 for a model without a classifier.
         classifier_activation: Name of the activation on the logits, or None.
-        pooling: `"token"`, `"gap"`, `"max"`, `"map"` (attention pooling), or `"none"`: the model
-            returns every token.
+        pooling: `"token"`, `"gap"`, `"max"`, `"token_gap"` (class token and mean, joined),
+            `"map"` (attention pooling), or `"none"`: the model returns every token.
         norm_after_pooling: Whether the last layer norm comes after the pooling, as in timm's
             average pooling, rather than before.
         class_token: Whether there is a class token.
@@ -200,9 +200,9 @@ class ViTConfig:
             )
 
     def _check_tokens(self) -> None:
-        if self.pooling == "token" and not self.class_token:
+        if self.pooling in ("token", "token_gap") and not self.class_token:
             raise ValueError(
-                "`pooling='token'` needs a class token; use 'gap' or 'map' without one. "
+                f"`pooling={self.pooling!r}` needs a class token; use 'gap' or 'map' without one. "
                 f"Received: class_token={self.class_token}"
             )
         if self.distillation_head and not (self.distillation_token and self.pooling == "token"):

@@ -170,13 +170,18 @@ def _products(config: ViTConfig) -> list[Product]:
         attention = [Product(1, d, d), Product(t, d, 2 * d), Product(1, d, d)]
         found += [*attention, Product(1, d, m), Product(1, m, d)]
     if config.representation_size:
-        found.append(Product(1, d, config.representation_size))
+        found.append(Product(1, _pooled(config), config.representation_size))
     return found + _head(config)
 
 
 def _head(config: ViTConfig) -> list[Product]:
-    head = Product(1, config.representation_size or config.hidden_size, config.classes)
+    head = Product(1, config.representation_size or _pooled(config), config.classes)
     return [head] + config.distillation_head * [Product(1, config.hidden_size, config.classes)]
+
+
+def _pooled(config: ViTConfig) -> int:
+    """Returns the width of the pooled vector."""
+    return config.hidden_size * (1 + (config.pooling == "token_gap"))
 
 
 def _patches(config: ViTConfig) -> Product:

@@ -194,7 +194,7 @@ class FeatureExtractor:
     @property
     def reads_class_token(self) -> bool:
         """True if the output is computed from the class token."""
-        return self._pooling is None and any(p.mode == "token" for p in self._token_poolings)
+        return self._pooling is None and any(p.reads_token for p in self._token_poolings)
 
     @property
     def patch_stride(self) -> tuple[int, int]:
@@ -211,14 +211,16 @@ class FeatureExtractor:
 
         Returns:
             Weights that sum to 1, (T,): on the class token, and on the distillation token if it
-            has a head; otherwise equal for all patches, also for pooling by maximum or attention
-            (`Activations.pooling` contains its weights) and without pooling.
+            has a head, half of them on the patches with pooling `"token_gap"`; otherwise equal for
+            all patches, also for pooling by maximum or attention (`Activations.pooling` contains
+            its weights) and without pooling.
         """
         weights = np.zeros(num_tokens, "float32")
         if self.reads_class_token:
-            weights[[layer.index for layer in self._token_poolings if layer.mode == "token"]] = 1
-        else:
-            weights[self.num_prefix_tokens :] = 1
+            weights[[layer.index for layer in self._token_poolings if layer.reads_token]] = 1
+        if not self.reads_class_token or any(p.mode == "token_gap" for p in self._token_poolings):
+            patches = num_tokens - self.num_prefix_tokens
+            weights[self.num_prefix_tokens :] = max(weights.sum(), 1) / patches
         return weights / weights.sum()
 
     def activations(self, images: Any) -> Activations:

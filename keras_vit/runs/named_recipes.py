@@ -122,8 +122,18 @@ RECIPES = {
             weight_decay=0.0,
             trainable=("head/*",),
         ),
-        "Linear probe: only the classifier is trained, on frozen features.",
+        "Linear probe by gradient descent: only the classifier is trained, on frozen features.",
         "keras_vit",
+    ),
+    "probe": NamedRecipe(
+        Recipe(epochs=0, trainable=("head/*",), pooling="token_gap", ridge_head=True),
+        "Linear probe in closed form, on the class token and the mean of the patches.",
+        "keras_vit; features as in section 7.1 of https://arxiv.org/abs/2304.07193",
+    ),
+    "probe_then_finetune": NamedRecipe(
+        FINETUNE.replace(pooling="token_gap", ridge_head=True),
+        "Fine-tuning that starts from the classifier of the linear probe.",
+        "keras_vit; linear probing first as in https://arxiv.org/abs/2202.10054",
     ),
     "lora": NamedRecipe(
         FINETUNE.replace(
@@ -244,6 +254,8 @@ FROM_WEIGHTS = (
     "regression",
     "segmentation",
     "linear_probe",
+    "probe",
+    "probe_then_finetune",
     "lora",
     "paper_finetune",
     "mae_finetune",

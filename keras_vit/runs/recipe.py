@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_vit import arguments
 from keras_vit.arguments import Count, Fraction, NonNegative, Positive, PositiveInt, Rate
-from keras_vit.choices import DECAYS
+from keras_vit.choices import DECAYS, TOKEN_POOLINGS
 from keras_vit.data import Augmentation
 from keras_vit.preprocessing import RESIZE_METHODS
 
@@ -27,7 +27,7 @@ class Recipe:
     `recipe("finetune").replace(epochs=3)` changes one of its hyperparameters.
 
     Args:
-        epochs: Passes over the training examples.
+        epochs: Passes over the training examples; 0 is possible with `ridge_head`.
         early_stopping: Epochs without a better validation result (mean average precision or
             accuracy, for ties and other tasks loss) after which training ends; 0 to train all
             epochs.
@@ -57,6 +57,10 @@ class Recipe:
         ema_momentum: Momentum of the moving average of the weights, which is evaluated, saved and
             exported in place of the weights, in [0, 1); 0 for none. After t steps it is at most
             (1 + t) / (10 + t), so that the average of a short run is not that of its first steps.
+        pooling: Tokens that the classifier reads, such as `"token_gap"`, see `keras_vit.ViTConfig`;
+            None for those of the weights.
+        ridge_head: Whether the classifier starts from ridge regression on the frozen features of
+            the training images, its regularization chosen by cross-validation.
         trainable: Patterns of the trainable parameters, such as `("head/*",)`.
         lora_rank: Rank of trained low-rank updates (LoRA) of the dense layers of the blocks, whose
             kernels are then frozen; 0 for none. Saved models contain the merged kernels.
@@ -91,7 +95,7 @@ class Recipe:
     appendix B.1.1 of https://arxiv.org/abs/2010.11929
     """
 
-    epochs: PositiveInt = 4
+    epochs: Count = 4
     early_stopping: Count = 0
     batch_size: PositiveInt = 16
     accumulation_steps: PositiveInt = 1
@@ -112,6 +116,8 @@ class Recipe:
     weight_decay_coupled: bool = False
     clip_norm: NonNegative = 1.0
     ema_momentum: Rate = 0.0
+    pooling: str | None = None
+    ridge_head: bool = False
     trainable: tuple[str, ...] = ("*",)
     lora_rank: Count = 0
     lora_layers: tuple[str, ...] = ("*",)
@@ -145,6 +151,15 @@ class Recipe:
         if not arguments.is_number(self.layer_decay) or not 0 < self.layer_decay <= 1:
             raise ValueError(
                 f"`layer_decay` must be in (0, 1]. Received: layer_decay={self.layer_decay!r}"
+            )
+        arguments.one_of("pooling", self.pooling, (*TOKEN_POOLINGS, "map", None))
+        if not self.epochs and not self.ridge_head:
+            raise ValueError(
+                "`epochs` must be 1 or more, or 0 with ridge_head=true. Received: epochs=0"
+            )
+        if self.ridge_head and self.loss != "softmax":
+            raise ValueError(
+                f"`loss` must be 'softmax' with ridge_head=true. Received: loss={self.loss!r}"
             )
         if self.batch_size > 2**20:
             raise ValueError(f"`batch_size` must be at most 2**20. Received: {self.batch_size}")

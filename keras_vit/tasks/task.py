@@ -152,8 +152,17 @@ class Task:
     # Splits the images; returns the indices of the training and the validation images.
     split = staticmethod(data.split)
 
+    # Whether the classifier can be fitted in closed form (`ridge_head`).
+    fits_head: ClassVar[bool] = False
+
     def __init__(self, config: Any) -> None:
         self.config: Any = config
+        recipe = getattr(config, "recipe", None)
+        if getattr(recipe, "ridge_head", False) and not self.fits_head:
+            raise ValueError(
+                "`ridge_head` must be false unless every image has one class. Received: "
+                f"ridge_head=true with the task {self.name}"
+            )
 
     @classmethod
     def check_model(cls, name: str) -> None:
@@ -196,6 +205,9 @@ class Task:
     def objective(self, network: keras.Model, training: data.Examples) -> Objective:
         """Returns the training objective of a network for a training set."""
         raise NotImplementedError
+
+    def fit_head(self, network: keras.Model, training: data.Examples) -> None:
+        """Fits the classifier of a new run's network in closed form, if `ridge_head` is set."""
 
     def inference_model(self, network: keras.Model) -> keras.Model:
         """Returns a float32 copy of a network for saving, evaluation and export."""

@@ -52,7 +52,8 @@ def _training_figure(history_csv: str | os.PathLike[str]) -> Figure:
         )
     values = {name: np.array([row[name] for row in found]) for name in found[0]}
     epochs = values["epoch"] + 1
-    metrics = [name for name in values if name != "epoch" and not name.startswith("val_")]
+    # A run of 0 epochs has validation metrics only.
+    metrics = list(dict.fromkeys(name.removeprefix("val_") for name in values if name != "epoch"))
     columns = min(len(metrics), 3)
     rows = math.ceil(len(metrics) / columns)
     figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")

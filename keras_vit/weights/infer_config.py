@@ -25,6 +25,10 @@ def infer_fields(
     """Returns the `ViTConfig` fields determined by the names and shapes of tensors."""
     numbers = prefix_numbers(tensors)
     pooling = "token" if numbers["class_token"] else "gap"
+    width = _columns(tensors, "patch_encoder/projection/kernel")
+    reader = tensors.get("pre_logits/kernel", tensors.get("head/kernel"))
+    if width and reader is not None and len(reader) == 2 * width:
+        pooling = "token_gap"
     mlp = tensors.get(f"{_MLP}/reduce/kernel")
     keys = "block_00/attention/query_value_bias" not in tensors
     inferred: dict[str, Any] = {
@@ -35,7 +39,7 @@ def infer_fields(
         "register_tokens": numbers["register_tokens"],
         "classes": _columns(tensors, "head/kernel") or 0,
         "representation_size": _columns(tensors, "pre_logits/kernel"),
-        "hidden_size": _columns(tensors, "patch_encoder/projection/kernel"),
+        "hidden_size": width,
         "mlp_dim": mlp.shape[0] if mlp is not None else None,
         "swiglu": mlp is not None and _columns(tensors, f"{_MLP}/expand/kernel") != len(mlp),
         "mlp_norm": f"{_MLP}/norm/gamma" in tensors,

@@ -202,6 +202,8 @@ def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]
         notes.append(
             "timm has no representation layer, so it ignores `pre_logits`, and its outputs differ."
         )
+    if format == "timm" and config.pooling == "token_gap":
+        notes.append("timm has no pooling by class token and mean, so it cannot load the head.")
     return notes
 
 

@@ -52,6 +52,7 @@ def test_evaluate_writes_a_report(
     assert "/index.html (open it in a browser)" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "earlier"),
     [
@@ -103,6 +104,7 @@ def test_evaluate_of_training_images_alone_is_refused(
     check_failure(code, message, "with 26 images, all of them training images")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("folders", "part", "images"),
     [

@@ -44,6 +44,7 @@ def read_table(path: Path) -> list[dict[str, object]]:
     return parquet.read_table(path).to_pylist()
 
 
+@pytest.mark.slow
 def test_predict_takes_folders_and_a_list_on_standard_input(
     run: Path, folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

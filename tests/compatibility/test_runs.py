@@ -41,6 +41,7 @@ def resume(name: str) -> training.Run:
 SLOW = ("masked_autoencoder", "masked_patches", "multi_label", "distillation")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

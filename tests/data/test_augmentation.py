@@ -29,6 +29,7 @@ def coordinates(height: int, width: int) -> np.ndarray:
     return np.stack([rows, columns, rows * 0], axis=-1).astype("uint8")
 
 
+@pytest.mark.slow
 def test_crop_keeps_area_and_ratio_in_their_ranges() -> None:
     areas, ratios = [], []
     for i in range(200):
@@ -306,6 +307,7 @@ def test_erasing_replaces_rectangles_by_noise() -> None:
     assert len(np.unique(noise)) > 0.9 * len(noise)  # in every pixel, not one for all
 
 
+@pytest.mark.slow
 def test_erasing_may_happen_anywhere() -> None:
     image = tf.fill((11, 7, 1), 9.0)
     erased = [random_erasing(image, [3, i], probability=1.0) != 9 for i in range(300)]
@@ -316,6 +318,7 @@ def test_erasing_may_happen_anywhere() -> None:
     np.testing.assert_allclose(rate, rate[::-1, ::-1], atol=4 * 0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
 def test_erasing_happens_with_its_probability(probability: float) -> None:
     image = tf.fill((11, 13, 3), 9.0)

@@ -194,6 +194,7 @@ def test_photographs_of_108_megapixels_are_read_at_a_smaller_size(kind: str) -> 
         assert np.unique(pixels) == [128]
 
 
+@pytest.mark.slow
 def test_photographs_of_108_megapixels_are_trained_on() -> None:
     examples = Examples(
         names=("a.jpg",),
@@ -209,6 +210,7 @@ def test_photographs_of_108_megapixels_are_trained_on() -> None:
     np.testing.assert_allclose(batch[0], exact.scale(np.float32(128)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["progressive", "arithmetic", "one color a scan", "gigapixels"])
 def test_limit_counts_the_pixels_that_the_decoder_keeps(kind: str) -> None:
     file = gray_jpeg(*PHONE)

@@ -303,6 +303,7 @@ def read_by_pil(encoded: bytes) -> int | None:
             return None
 
 
+@pytest.mark.slow
 def test_orientation_of_hostile_blocks_is_that_of_pil() -> None:
     generator = np.random.default_rng(23)
     blocks = [mutated(generator) for _ in range(5000)]

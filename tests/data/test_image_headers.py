@@ -94,6 +94,7 @@ def test_a_gif_that_ends_early_has_no_frame(length: int) -> None:
     assert (frame.numpy(), size.numpy().tolist()) == (b"", [0, 0])
 
 
+@pytest.mark.slow
 def test_a_gif_of_endless_extensions_ends() -> None:
     head = ANIMATION[:13].replace(ANIMATION[10:11], b"\0")
     comments = head + (b"\x21\xfe\x01a\x00" * 200_000)

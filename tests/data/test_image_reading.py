@@ -160,6 +160,7 @@ def test_batches_of_bad_images_and_of_none() -> None:
     assert [part.shape for part in read()] == [(0, 11, 17, 3), (0,), (0,)]
 
 
+@pytest.mark.slow
 def test_limits_are_the_largest_that_is_read() -> None:
     image = encoded("PNG")
     exact = Limits(max_bytes=len(image), max_pixels=37 * 53)

@@ -140,6 +140,7 @@ def test_layers_come_before_scaling_erasing_and_mixing(noise: Noise) -> None:
     assert x[erased].std() == pytest.approx(1, abs=0.2)  # noise is not scaled
 
 
+@pytest.mark.slow
 def test_erasing_and_mixing_do_not_notice_a_layer_that_does_nothing(noise: Noise) -> None:
     idle = keras.layers.RandomBrightness((0.0, 0.0))
     fields = {"erasing": 0.5, "mixup": 0.4, "cutmix": 1.0}
@@ -163,6 +164,7 @@ def test_layers_made_in_half_precision_are_refused(noise: Noise) -> None:
     assert (x.dtype, y.dtype) == ("float32", "float32")
 
 
+@pytest.mark.slow
 def test_configurations_make_the_same_round_trip(
     cv_layers: dict[str, keras.layers.Layer], noise: Noise
 ) -> None:

@@ -176,6 +176,7 @@ def test_read_each_reads_as_pillow_or_says_why(name: str, read_together: Answers
     assert_agrees(name, read_together)
 
 
+@pytest.mark.slow
 @each_kind
 def test_served_model_reads_as_pillow_or_says_why(name: str, served: Answers) -> None:
     assert_agrees(name, served)

@@ -134,6 +134,7 @@ def agree(number: int) -> None:
     assert 0.05 * number < found["read"] < 0.95 * number, "mutations of one kind prove little"
 
 
+@pytest.mark.slow
 def test_mutants_crash_nothing_and_get_one_verdict() -> None:
     agree(60)
 

@@ -48,6 +48,7 @@ def test_image_dataset_equals_evaluation(eleven: Examples) -> None:
         image_dataset(encoded, PREPROCESSING, batch_size=0)
 
 
+@pytest.mark.slow
 def test_files_are_read_like_memory(
     tmp_path: Path, write: Callable[..., Path], noise: Noise
 ) -> None:

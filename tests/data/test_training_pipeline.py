@@ -119,6 +119,7 @@ def test_images_and_labels_stay_together(identified: Examples) -> None:
         np.testing.assert_array_equal(y.sum(-1), 1)
 
 
+@pytest.mark.slow
 def test_other_seed_gives_another_order_and_other_crops(
     identified: Examples, eleven: Examples
 ) -> None:
@@ -136,6 +137,7 @@ def test_images_and_epochs_are_augmented_differently(
     assert len({x.tobytes() for x in shown}) == 28
 
 
+@pytest.mark.slow
 def test_every_image_waits_equally_often(identified: Examples) -> None:
     shown = order(identified, epochs=300)
     counts = np.bincount(shown.ravel(), minlength=11)
@@ -155,6 +157,7 @@ def test_unsafe_or_unwanted_flip_is_not_done(noise: Noise, flip: bool, flip_safe
     assert not all((np.diff(x[:, 2, :, 0]) >= 0).all() for x, _ in batches(flipped, epochs=9))
 
 
+@pytest.mark.slow
 def test_large_seeds_differ(eleven: Examples) -> None:
     small, large = (batches(eleven, seed=seed, epochs=1) for seed in (1, 2**40 + 1))
     assert any((x1 != x2).any() for (x1, _), (x2, _) in zip(small, large, strict=True))

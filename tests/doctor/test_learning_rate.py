@@ -105,6 +105,7 @@ def test_healthy_rate_of_a_trained_model_is_fine() -> None:
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "name"), [(3.0, "learning rate too high"), (1e-7, "learning rate too low")]
 )

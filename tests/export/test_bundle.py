@@ -311,6 +311,7 @@ def test_only_leftovers_of_exports_are_removed(tmp_path: Path) -> None:
         assert _is_leftover((tmp_path / name).parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", [False, True])
 def test_files_of_a_killed_export_are_removed(
     model: keras.Model,

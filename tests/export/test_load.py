@@ -119,6 +119,7 @@ def test_load_predictor_takes_files_of_other_runtimes(
     np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["keras", "saved_model", "tflite"])
 def test_a_predictor_is_pickled_by_its_path(
     kind: str,

@@ -60,6 +60,7 @@ def test_every_signature_agrees_with_that_in_float32(
                 np.testing.assert_allclose(found[key], exact[key], atol=0.1, err_msg=name + key)
 
 
+@pytest.mark.slow
 def test_products_are_in_bfloat16_and_softmax_is_in_float32(written: dict[str, Path]) -> None:
     products = ("MatMul", "BatchMatMulV2")
     for name, folder in written.items():

@@ -131,6 +131,7 @@ def test_a_single_image_is_no_list(single: object, loaded: Predictor) -> None:
         loaded.predict(single)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -161,6 +162,7 @@ def test_threads_get_the_answers_of_one_thread(
     assert not wrong
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
 @pytest.mark.parametrize("loads", [False, True])

@@ -239,6 +239,7 @@ def test_write_needs_the_tensorflow_backend(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_write_tells_which_labels_are_present(
     yes_or_no: keras.Model, exported_yes_or_no: Path, images: list[bytes]
 ) -> None:

@@ -94,6 +94,7 @@ def test_write_needs_the_tensorflow_backend(
         tflite.write(model, tmp_path / "model.tflite")
 
 
+@pytest.mark.slow
 def test_write_carries_the_thresholds(
     yes_or_no: keras.Model, images: list[bytes], tmp_path: Path
 ) -> None:

@@ -284,6 +284,7 @@ def kill_and_compare(many: Path, tmp_path: Path, kills: int) -> None:
     assert not list(killed.rglob("*.tmp-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_killed_runs_end_as_an_undisturbed_one(many: Path, tmp_path: Path) -> None:
     kill_and_compare(many, tmp_path, 2)

@@ -8,13 +8,14 @@ from tests import reference
 from tests.helpers import assert_close, check_layer, normal, randomise, weights_of
 
 TOKENS = normal(2, 7, 12)
-MODES = [("token", 1), ("gap", 1), ("gap", 0), ("gap", 3), ("max", 2), ("max", 0)]
+MODES = [("token", 1), ("gap", 1), ("gap", 0), ("gap", 3), ("max", 2), ("max", 0), ("token_gap", 2)]
 
 
 @pytest.mark.parametrize(("mode", "prefix_tokens"), MODES)
 def test_token_pooling_contract(mode: str, prefix_tokens: int) -> None:
     layer = TokenPooling(mode, prefix_tokens=prefix_tokens)
-    check_layer(layer, TOKENS, output_shape=(2, 12), parameters=0)
+    width = 24 if mode == "token_gap" else 12
+    check_layer(layer, TOKENS, output_shape=(2, width), parameters=0)
 
 
 @pytest.mark.parametrize(("mode", "prefix_tokens"), MODES)
@@ -32,6 +33,8 @@ def test_token_pooling_worked_by_hand() -> None:
         ("gap", 2, 0): [3, -1],
         ("max", 1, 0): [3, 5],
         ("max", 0, 0): [7, 5],
+        ("token_gap", 1, 0): [7, 0, 2, 2],
+        ("token_gap", 2, 1): [1, 5, 3, -1],
     }
     for (mode, prefix_tokens, index), expected in results.items():
         assert_close(TokenPooling(mode, prefix_tokens, index)(tokens), [expected], 0.0)

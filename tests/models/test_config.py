@@ -101,7 +101,10 @@ def test_config_grid(changes: dict[str, Any], grid: tuple[int, int]) -> None:
         ({"stem_blocks": (2, 0)}, "`stem_blocks` must be a positive integer"),
         ({"stem_blocks": 3}, "`stem_blocks` must be a tuple .* or None. Received: stem_blocks=3"),
         ({"stem_blocks": (), "stem_width": 48}, "`stem_width` must be a multiple of 32"),
-        ({"pooling": "mean"}, "`pooling` must be one of 'token', 'gap', 'max', 'map', 'none'"),
+        (
+            {"pooling": "mean"},
+            "`pooling` must be one of 'token', 'gap', 'max', 'token_gap'",
+        ),
         ({"class_token": False}, "needs a class token; use 'gap' or 'map' without one"),
         ({"gelu": "Tanh"}, "Did you mean 'tanh'"),
         ({"position_embedding": "sincos"}, "Did you mean 'sincos_2d'"),

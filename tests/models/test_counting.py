@@ -26,6 +26,7 @@ from tests.helpers import tiny_config
         {"register_tokens": 3, "prefix_position": False, "patch_bias": False},
         {"pre_norm": True, "layer_scale": 0.1},
         {"pooling": "gap", "norm_after_pooling": True},
+        {"pooling": "token_gap", "representation_size": 7},
         {"representation_size": 13, "classes": 0},
         {"stem_blocks": (), "stem_width": 32, "image_size": (24, 32)},
         {"stem_blocks": (1, 2, 1), "stem_width": 32, "patch_size": 1, "image_size": (32, 35)},

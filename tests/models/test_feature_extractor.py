@@ -18,6 +18,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "token": {},
     "gap": {"pooling": "gap", "class_token": False},
     "max": {"pooling": "max"},
+    "token_gap": {"pooling": "token_gap"},
     "map": {"pooling": "map"},
     "distilled": {"distillation_token": True, "distillation_head": True},
     "registers": {"register_tokens": 3, "layer_scale": 0.5, "pre_norm": True},
@@ -156,13 +157,14 @@ def test_anatomy_of_a_users_model(ending: Any, tmp_path: Path) -> None:
         ("distilled", [0.5, 0.5, 0, 0]),
         ("registers", [1, 0, 0, 0]),
         ("max", [0, 1 / 3, 1 / 3, 1 / 3]),
+        ("token_gap", [1 / 2, 1 / 6, 1 / 6, 1 / 6]),
         ("gap", [0.25] * 4),
     ],
 )
 def test_reading_says_which_tokens_answer(kind: str, expected: list[float]) -> None:
     extractor = FeatureExtractor(tiny_model(**KINDS[kind]))
     np.testing.assert_allclose(extractor.reading(4), expected, rtol=1e-6)
-    assert extractor.reads_class_token == (kind in ("token", "distilled", "registers"))
+    assert extractor.reads_class_token == (kind in ("token", "distilled", "registers", "token_gap"))
 
 
 @pytest.mark.parametrize(("kind", "stride"), [("token", (3, 2)), ("hybrid", (8, 4))])

@@ -61,6 +61,7 @@ def test_functions_of_keras_raise_the_same_error(
             save(model, tmp_path / name)
 
 
+@pytest.mark.slow
 @on_tensorflow
 @pytest.mark.parametrize(
     ("runtime", "precision"),

@@ -174,6 +174,7 @@ def test_large_models_are_left_as_they_are(
         optimize_for_inference(copy)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere a plain copy")
 @pytest.mark.parametrize(
     ("lacks", "large", "optimized", "predictor"),

@@ -83,6 +83,7 @@ def test_build_application_carries_labels_and_preprocessing(network: keras.Model
     assert_close(network(preprocessing.scale(PIXELS)), np.zeros((2, 3)), 0.0)
 
 
+@pytest.mark.slow
 def test_a_network_with_operations_in_its_graph_is_finished_too() -> None:
     network = build_application("MobileNetV3Small", LABELS, image_size=(32, 48))
     inputs = models.preprocessing_of(network).scale(PIXELS)

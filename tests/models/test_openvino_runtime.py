@@ -54,6 +54,7 @@ def test_threads_may_ask_at_once(pair: tuple[keras.Model, OpenVINOModel]) -> Non
             np.testing.assert_allclose(answer[0], expected[image], atol=5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 11])
 def test_pieces_and_single_images_keep_their_order(
     pair: tuple[keras.Model, OpenVINOModel], number: int

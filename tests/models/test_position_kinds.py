@@ -98,6 +98,7 @@ def test_reload_weights_and_faster_inference(kind: str, tmp_path: Path) -> None:
     assert np.abs(faster - expected).max() < 1e-6
 
 
+@pytest.mark.slow
 @each_kind
 def test_rematerialization_changes_no_gradient(kind: str) -> None:
     model, images = trained(kind)

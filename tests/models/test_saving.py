@@ -28,6 +28,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "any size": {"image_size": (None, None), "position_grid": (5, 7)},
     "map, representation": {"pooling": "map", "class_token": False, "representation_size": 13},
+    "token_gap": {"pooling": "token_gap"},
     "sincos_2d, gap": {"position_embedding": "sincos_2d", "pooling": "gap"},
     "learned_2d, dropout": {"position_embedding": "learned_2d", "dropout_rate": 0.2},
     "backbone": {"classes": 0, "pooling": "none"},
@@ -109,6 +110,7 @@ def test_quantized_layer_is_saved_in_any_model(kind: Any, tmp_path: Path) -> Non
     np.testing.assert_array_equal(numpy(loaded(tokens)), numpy(model(tokens)))
 
 
+@pytest.mark.slow
 def test_partly_quantized_model_is_saved_with_its_quantization_config(tmp_path: Path) -> None:
     images = keras.Input((15, 14, 3))
     model = keras.Sequential([images, labeled(classes=0), keras.layers.Dense(3)])

@@ -41,6 +41,7 @@ def test_the_tile_that_shows_more_around_a_pixel_decides() -> None:
     assert found[8:32].min() >= found[4]
 
 
+@pytest.mark.slow
 def test_a_tiled_segmenter_reloads(tmp_path: Path) -> None:
     config = tiny_config(image_size=(16, 24), patch_size=8, classes=0, pooling="none")
     model = models.Segmenter(models.build(config), classes=3, width=8)

@@ -87,6 +87,7 @@ def test_table_has_no_training_speed_of_one_epoch() -> None:
     assert cells(text, "images/s in training") == ["-", "- (one epoch)"]
 
 
+@pytest.mark.slow
 def test_models_of_other_images_are_not_compared(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

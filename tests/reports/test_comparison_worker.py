@@ -40,6 +40,7 @@ def test_a_run_is_measured_and_not_changed(run: Path, tmp_path: Path) -> None:
     assert found.minutes_to(1.1) is None
 
 
+@pytest.mark.slow
 def test_an_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "evaluation.json").unlink()

@@ -141,7 +141,7 @@ def test_removed_fields_of_a_recipe_are_ignored_if_0(tmp_path: Path) -> None:
             "data: a\nmodel: b\nrecipe: {augmentation: {mixpu: 3}}",
             "'mixpu' is not a field of its augmentation.* Did you mean 'mixup'",
         ),
-        ("data: a\nmodel: b\nrecipe: {epochs: 0}", "`epochs` must be a positive integer"),
+        ("data: a\nmodel: b\nrecipe: {epochs: 0}", "`epochs` must be 1 or more"),
         (
             "data: a\nmodel: b\nrecipe: {learning_rate: fast}",
             "`learning_rate` must be .*'fast'",

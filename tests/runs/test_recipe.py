@@ -15,8 +15,8 @@ pytestmark = pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("epochs", 0, "`epochs` must be a positive integer. Received: epochs=0"),
-        ("epochs", 2.5, "`epochs` must be a positive integer. Received: epochs=2.5"),
+        ("epochs", 0, "`epochs` must be 1 or more, or 0 with ridge_head=true. Received: epochs=0"),
+        ("epochs", 2.5, "`epochs` must be a non-negative integer. Received: epochs=2.5"),
         ("batch_size", -3, "`batch_size` must be a positive integer. Received: batch_size=-3"),
         ("optimizer", "adamv", "`optimizer` must be one of .* Did you mean 'adamw'"),
         ("learning_rate", -0.1, "`learning_rate` must be a non-negative number. Received: .*=-0.1"),
@@ -84,7 +84,7 @@ def test_replace_reaches_the_augmentation() -> None:
 
 
 def test_replace_checks() -> None:
-    with pytest.raises(ValueError, match="`epochs` must be a positive integer"):
+    with pytest.raises(ValueError, match="`epochs` must be 1 or more"):
         Recipe().replace(epochs=0)
     with pytest.raises(ValueError, match=r"'mixpu' is not a recipe field.*Did you mean 'mixup'"):
         Recipe().replace(mixpu=0.2)

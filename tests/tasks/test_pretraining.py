@@ -268,6 +268,7 @@ def test_config_reaches_the_trainee(
     assert all(block.remat for block in training_model.objective.encoder.blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"class_token": False, "pooling": "gap"}])
 def test_run_starts_from_weights(
     config: PretrainConfig,

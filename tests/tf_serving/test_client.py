@@ -68,6 +68,7 @@ def test_a_bad_image_has_a_message(address: str, images: list[bytes]) -> None:
     assert (bad.ok, bad.text()) == (False, "The image is not a JPEG, PNG, GIF, BMP or WebP")
 
 
+@pytest.mark.slow
 def test_labels_that_are_a_yes(
     yes_or_no: keras.Model, exported_yes_or_no: Path, images: list[bytes]
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_server_that_starts_is_asked_again(
     assert (len(fake.lookups), len(fake.requests)) == (3, 1)
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_unavailable_is_an_error(
     address: str, images: list[bytes], fake: FakeServing
 ) -> None:
@@ -168,6 +170,7 @@ def test_what_a_slow_server_said_last_is_told(fake: FakeServing, images: list[by
     assert len(fake.lookups) == 1
 
 
+@pytest.mark.slow
 def test_an_address_where_nobody_answers_is_an_error(images: list[bytes]) -> None:
     for address in ("localhost:1", "http://localhost:1"):
         with Client(address, timeout=5) as client, pytest.raises(ServingError, match="localhost:1"):
@@ -192,6 +195,7 @@ def test_version_label_and_headers_are_sent(fake: FakeServing, images: list[byte
     assert fake.lookups[3]["headers"]["Authorization"] == "secret"
 
 
+@pytest.mark.slow
 def test_tls_needs_the_certificate_that_is_trusted(
     exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
@@ -326,6 +330,7 @@ def test_errors_of_a_batch_are_asked_again(
     assert len(fake.requests) == 3
 
 
+@pytest.mark.slow
 def test_errors_of_a_batch_that_stay_are_told(
     address: str, images: list[bytes], fake: FakeServing
 ) -> None:
@@ -349,6 +354,7 @@ def test_errors_of_a_batch_are_told_at_the_deadline(
     assert len(fake.requests) < 3
 
 
+@pytest.mark.slow
 def test_a_new_version_is_noticed(
     address: str, fake: FakeServing, exported: dict[str, Path], larger: Path
 ) -> None:

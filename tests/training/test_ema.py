@@ -51,6 +51,7 @@ def test_momentum_rises_to_that_of_the_recipe(training_model: TrainingModel) -> 
         np.testing.assert_allclose(numpy(new), 0.5 * old + 0.5 * numpy(weight), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_average_of_a_short_run_is_close_to_its_weights() -> None:
     model = network()
     recipe = Recipe(optimizer="sgd", learning_rate=0.5, warmup_fraction=0.0, ema_momentum=0.9999)

@@ -122,6 +122,7 @@ def test_run_says_where_it_goes_on(
     assert ("Resuming" in out) is says
 
 
+@pytest.mark.slow
 def test_layers_say_that_a_resume_is_not_exact(
     parts: tuple[data.Examples, data.Examples],
     tmp_path: Path,

@@ -351,6 +351,7 @@ def labels_of(run: Path) -> list[int]:
     return [list(CLASSES).index(row["label"]) for row in split if row["split"] == "train"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "flip", "expected"),
     [("digits", True, False), ("photos", True, True), ("photos", False, False)],

@@ -218,6 +218,7 @@ def test_average_precision_is_nearly_scikit_learn_s() -> None:
     assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_scores_of_several_labels_are_those_of_one_device(two: Devices) -> None:
     reports = []
     images, labels = several(17)  # the last batch falls on the replicas unevenly

@@ -112,6 +112,7 @@ def fuzz(kind: str, mutations: int, path: Path) -> None:
 KINDS = pytest.mark.parametrize("kind", READER_OF_KIND)
 
 
+@pytest.mark.slow
 @KINDS
 def test_damaged_files_are_read_or_refused(kind: str, tmp_path: Path) -> None:
     fuzz(kind, MUTATIONS, tmp_path / "m.npz")

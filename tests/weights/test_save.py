@@ -35,6 +35,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("npz", {"representation_size": 17}),
     ("npz", GAP | {"classes": 0, "image_size": (6, 10)}),
     ("npz", STEM),
+    ("npz", {"pooling": "token_gap", "classes": 3}),
     ("timm", EXACT),
     ("timm", EXACT | GAP | {"norm_after_pooling": True, "layer_scale": 0.1}),
     ("timm", EXACT | TEACHER | {"image_size": (6, 16)}),  # 2 x 8 patches, as many as 4 x 4

@@ -142,6 +142,7 @@ def found(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
     return json.loads(result.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc")
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_claim_takes_little_memory_and_time(name: str, found: dict[str, list[Any]]) -> None:

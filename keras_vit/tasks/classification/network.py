@@ -11,12 +11,13 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit import arguments, models
+from keras_vit import arguments, models, zoo
 from keras_vit.models.keras_applications import application_names, build_application
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import checkpoint_of, in_training, start
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.whole_models import load_model
 
 _HEADS = ("head/", "distillation_head/")
@@ -67,7 +68,13 @@ def build_network(
                 preprocessing, class_names=class_names, thresholds=None
             )
             checkpoint = checkpoint.replace(tensors=tensors, preprocessing=preprocessing)
-    model = start(config, checkpoint, classes=len(class_names), classifier_activation=None)
+    model = start(
+        config,
+        checkpoint,
+        classes=len(class_names),
+        classifier_activation=None,
+        pooling=_pooling(config, checkpoint),
+    )
     preprocessing = models.preprocessing_of(model)
     if preprocessing.class_names not in (None, class_names):
         print("Note: the classifier starts from zeros: the weights have other classes.")
@@ -78,6 +85,17 @@ def build_network(
         preprocessing, class_names=class_names, thresholds=thresholds
     )
     return in_training(model, preprocessing, config, dtype)
+
+
+def _pooling(config: RunConfig, checkpoint: Checkpoint | None) -> str | None:
+    """Returns the recipe's pooling, or None for that of the weights without a class token."""
+    pooling = config.recipe.pooling
+    inferred = checkpoint.inferred if checkpoint else {}
+    has_token = inferred.get("class_token", zoo.constructor(config.model).config.class_token)
+    if pooling in ("token", "token_gap") and not has_token:
+        print(f"Note: pooling={pooling!r} needs a class token; the pooling is not changed.")
+        return None
+    return pooling
 
 
 def _trained_application(weights: str | None) -> keras.Model | None:

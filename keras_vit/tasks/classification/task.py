@@ -28,6 +28,7 @@ from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.tasks.classification.page import ClassificationDetails
 from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.classification.prediction import Scores, prediction
+from keras_vit.tasks.classification.ridge_head import fit_head
 from keras_vit.tasks.classification.samples import write_samples
 from keras_vit.tasks.classification.serving_graph import ServedClassifier
 from keras_vit.tasks.registry import get
@@ -48,6 +49,7 @@ class Classification(Task):
     output = "probabilities"
     pipeline_tag = "image-classification"
     unnamed = True
+    fits_head = True
     multi_label = False
     served_model = ServedClassifier
     check_model = staticmethod(check_model)
@@ -101,6 +103,10 @@ class Classification(Task):
             **settings,
         )
 
+    def fit_head(self, network: keras.Model, training: data.Examples) -> None:
+        if self.config.recipe.ridge_head:
+            fit_head(network, training, self.config.recipe.seed)
+
     def inference_model(self, network: keras.Model) -> keras.Model:
         return inference_classifier(network)
 
@@ -138,6 +144,7 @@ class Classification(Task):
             "dropout": recipe.dropout_rate > 0,
             "stochastic depth": recipe.stochastic_depth_rate > 0,
             "rematerialization": recipe.remat,
+            "another pooling of tokens": recipe.pooling is not None,
         }
         if not ours and any(ignored.values()):
             print(

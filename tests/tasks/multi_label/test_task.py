@@ -110,6 +110,7 @@ def test_run_folder_tells_what_was_done(found: tuple[Run, MultiLabelReport]) -> 
     assert any("_" in names for names in shown)
 
 
+@pytest.mark.slow
 def test_thresholds_are_the_best_ones_of_each_model(
     found: tuple[Run, MultiLabelReport], colors: Path
 ) -> None:

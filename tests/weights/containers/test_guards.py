@@ -157,6 +157,7 @@ def test_open_zip_believes_no_size(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [False, True])
 def test_open_zip_refuses_a_long_list_of_members(hidden: bool, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:

@@ -93,6 +93,7 @@ def full_config(shape: str = "batch_input_shape") -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
 def test_weights_of_version_1(changes: dict[str, Any], tmp_path: Path) -> None:
     model = source_model(**changes)
