@@ -86,6 +86,17 @@ WeightsOption = Annotated[
 ]
 FractionOption = Annotated[float | None, of_images("Validation fraction (default: 0.2).")]
 SplitSeedOption = Annotated[int | None, of_images("Random seed of the split (default: 0).")]
+GroupOption = Annotated[
+    str | None,
+    of_images(
+        "Column of the table, such as patient or camera, whose images are all held out or all "
+        "trained on."
+    ),
+]
+FoldsOption = Annotated[
+    int | None,
+    of_run("Cross-validation: a run for each fold, and the mean and spread of their scores."),
+]
 BadImageOption = Annotated[
     choices.OnBadImage,
     of_images("Images that cannot be decoded: list them and stop (fail), or skip them."),
@@ -284,7 +295,9 @@ def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
     """Raises `ValueError` for options ignored by `--resume`; exits if the run is finished."""
     import yaml
 
-    path = out / "config.yaml"
+    path, last = out / "config.yaml", out / "curves.png"
+    if (out / "fold_1" / "config.yaml").is_file():
+        path, last = out / "fold_1" / "config.yaml", out / "folds.json"
     again = ["--config", str(path)]
     if context.info_name == "pretrain":
         config = {}
@@ -302,7 +315,7 @@ def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
             f"{', '.join(sorted(map(_flag, ignored)))}"
         )
     check_exists("--out", path, "the folder of the run to resume")
-    if (out / "curves.png").is_file():  # the last file of a run
+    if last.is_file():
         print(f"The run {out} has already finished. {longer}")
         raise typer.Exit
 

@@ -36,6 +36,7 @@ def train(
     image_size: opt.SizeOption = None,
     validation_fraction: opt.FractionOption = None,
     split_seed: opt.SplitSeedOption = None,
+    group_by: opt.GroupOption = None,
     on_bad_image: opt.BadImageOption = "fail",
     task: opt.TaskOption = "classification",
     recipe: Annotated[
@@ -57,6 +58,7 @@ def train(
     strategy: opt.StrategyOption = None,
     model_parallel: opt.ParallelOption = None,
     out: opt.OutOption = Path("runs/run"),
+    folds: opt.FoldsOption = None,
     config: Annotated[
         Path | None,
         opt.of_run("Configuration file: config.yaml of a run, or your own."),
@@ -94,9 +96,10 @@ def train(
     if published:
         print(f"Starting from published weights: {published} (--weights none for random weights).")
     run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)
+    several = run_config.folds or (resume and (out / "fold_1").is_dir())
     try:
         with stoppable(out, "train"):
-            training.train(
+            (training.train_folds if several else training.train)(
                 run_config,
                 out,
                 resume=resume,
@@ -196,7 +199,7 @@ def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
     except (KeyboardInterrupt, OSError) as stopped:
         if isinstance(stopped, OSError) and stopped.errno != errno.ENOSPC:
             raise
-        if resumed_by and (out / "config.yaml").is_file():
+        if resumed_by and any((out / name).exists() for name in ("config.yaml", "fold_1")):
             go_on = arguments.command(resumed_by, "--resume", "--out", out)
             kept = f"Saved states are kept. Resume with:\n  {go_on}"
         if isinstance(stopped, OSError):

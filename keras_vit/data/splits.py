@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+from sklearn.model_selection import StratifiedGroupKFold
 
 from keras_vit.arguments import inner_fraction
 from keras_vit.data.examples import SPLITS, Examples
@@ -48,6 +51,9 @@ def split(
     *,
     validation_fraction: float = 0.2,
     seed: int = 0,
+    group_by: str | None = None,
+    folds: int = 0,
+    fold: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Divides the images into a training and a validation set.
 
@@ -63,19 +69,25 @@ def split(
     stratum. Every class then has a training image, and a validation image unless all of its images
     are needed for training.
 
+    With `group_by` or `folds`, images with the same value of a column, the same content or of the
+    same photograph always stay together; a class of a single group is then missing in one set.
+
     Args:
         examples: The images.
         digests: Name of each image -> digest of its content, from `audit`.
         twins: Names of images of the same photograph, from `audit`.
         validation_fraction: Fraction of each class that is held out, in (0, 1).
         seed: Seed of the split.
+        group_by: Column of the examples, such as the patient or the camera.
+        folds: Number of folds for cross-validation; 0 to hold out `validation_fraction`.
+        fold: Index of the fold that is held out, in [0, folds).
 
     Returns:
         Indices of the training and of the validation images, each sorted.
 
     Raises:
-        ValueError: If there are too few classes, images or different images, a split of the
-            source is empty, or `validation_fraction` is out of range.
+        ValueError: If there are too few classes, images, groups or different images, a split of the
+            source is empty, or an argument is out of range.
 
     Examples:
         >>> from keras_vit.data import audit, load
@@ -86,13 +98,22 @@ def split(
     """
     inner_fraction("validation_fraction", validation_fraction)
     content = np.array([digests[name] for name in examples.names])
+    if group_by or folds:
+        content = _groups(examples, content, twins, group_by)
     if examples.splits is not None:
         train, validation = _own_split(examples, content)
         if len(train) and "validation" not in examples.splits:
             alone = dataclasses.replace(examples.subset(train), splits=None)
-            parts = split(alone, digests, twins, validation_fraction=validation_fraction, seed=seed)
+            options: dict[str, Any] = {"group_by": group_by, "folds": folds, "fold": fold}
+            options |= {"validation_fraction": validation_fraction, "seed": seed}
+            parts = split(alone, digests, twins, **options)
             return train[parts[0]], train[parts[1]]
         require_trainable(examples)
+        if folds:
+            raise ValueError(
+                "`folds` must be 0 for data with a validation split. Received: "
+                f"folds={folds} with {examples.source}"
+            )
         if not len(train) or not len(validation):
             raise ValueError(
                 "The training and validation sets must each contain images of their own. "
@@ -101,6 +122,10 @@ def split(
         return train, validation
 
     require_trainable(examples)
+    if group_by or folds:
+        return _grouped(
+            examples, content, folds or max(round(1 / validation_fraction), 2), fold, seed
+        )
     different = different_contents(examples, digests)
     groups = examples.kind.strata(examples, different)
     if len(different) < 2:
@@ -119,6 +144,47 @@ def split(
     held_out = np.isin(content, content[different[chosen]])
     _join_twins(held_out, examples, content, twins)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _groups(
+    examples: Examples, content: np.ndarray, twins: Iterable[Sequence[str]], column: str | None
+) -> np.ndarray:
+    """Returns a group number for each image (N,): those that belong together have the same."""
+    if column and column not in examples.columns:
+        raise ValueError(
+            "`group_by` must be a column of the table of images. Received: "
+            f"group_by={column!r}; columns: {', '.join(examples.columns) or 'none'}"
+        )
+    position = {name: i for i, name in enumerate(examples.names)}
+    links = [
+        np.array([position[name] for name in group if name in position], int) for group in twins
+    ]
+    keys = [content, np.array(examples.columns[column])] if column else [content]
+    for key in keys:
+        order = np.argsort(key, kind="stable")
+        order = order[key[order] != ""]  # images without a value are alone
+        links += np.split(order, np.flatnonzero(key[order][1:] != key[order][:-1]) + 1)
+    first = np.concatenate([link[:-1] for link in links])
+    second = np.concatenate([link[1:] for link in links])
+    shape = (len(examples), len(examples))
+    graph = sparse.coo_array((np.ones(len(first)), (first, second)), shape)
+    return sparse.csgraph.connected_components(graph, directed=False)[1]
+
+
+def _grouped(
+    examples: Examples, groups: np.ndarray, folds: int, fold: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Holds out one of several stratified folds of whole groups."""
+    if len(np.unique(groups)) < folds or not 0 <= fold < folds or folds < 2:
+        raise ValueError(
+            "`folds` must be 2 or more, and at most the number of groups of images. Received: "
+            f"folds={folds}, fold={fold}, {len(np.unique(groups))} groups in {examples.source}"
+        )
+    strata = examples.kind.strata(examples, np.arange(len(examples)))
+    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # classes of fewer images than folds
+        return list(splitter.split(strata, strata, groups))[fold]
 
 
 def _join_twins(

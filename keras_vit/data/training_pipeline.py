@@ -11,6 +11,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit import arguments
@@ -77,6 +78,24 @@ def check_augmentation(augmentation: Augmentation, kind: TargetKind) -> None:
         )
 
 
+def balanced_draws(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which images, sorted by class, an epoch with equally frequent classes draws.
+
+    Also returns how often each was drawn before.
+
+    Examples:
+        >>> balanced_draws(np.array([4, 0, 2]))
+        (array([0, 1, 2, 4, 5, 4]), array([0, 0, 0, 0, 0, 1]))
+    """
+    present = np.flatnonzero(counts)
+    share, rest = divmod(int(counts.sum()), len(present))
+    starts = np.cumsum(counts) - counts
+    places = [np.arange(share + (i < rest)) for i in range(len(present))]
+    drawn = [starts[k] + place % counts[k] for k, place in zip(present, places, strict=True)]
+    copy = [place // counts[k] for k, place in zip(present, places, strict=True)]
+    return np.concatenate(drawn), np.concatenate(copy)
+
+
 def training_dataset(
     examples: Examples,
     preprocessing: Preprocessing,
@@ -85,6 +104,7 @@ def training_dataset(
     batch_size: int,
     epochs: int,
     seed: int = 0,
+    balanced: bool = False,
     initial_epoch: int = 0,
     initial_step: int = 0,
     shard: tuple[int, int] = (0, 1),
@@ -94,7 +114,7 @@ def training_dataset(
     The order depends on (seed, epoch), the augmentation of an image on (seed, epoch, image), and
     erasing and mixing on (seed, epoch, place): a step is bit-identical in an uninterrupted and in a
     resumed run, and on any worker. Each epoch has `steps_per_epoch * batch_size` images, all
-    different unless they are repeated.
+    different unless they are repeated or balanced.
 
     Args:
         examples: The training images.
@@ -103,6 +123,8 @@ def training_dataset(
         batch_size: Global batch size, over all workers.
         epochs: Last epoch + 1, counted from 0.
         seed: Seed of all random numbers, in [0, 2**63).
+        balanced: Whether all classes are drawn equally often, each image as often as the others of
+            its class or once more.
         initial_epoch: First epoch, in [0, epochs).
         initial_step: First step of the first epoch, in [0, steps_per_epoch).
         shard: Index of this worker and number of workers; each reads its shard of every batch.
@@ -142,7 +164,14 @@ def training_dataset(
     check_shard(batch_size, shard)
     if not 0 <= seed < 2**63:
         raise ValueError(f"`seed` must be in [0, 2**63). Received: seed={seed}")
-    pipeline = _Pipeline(examples, preprocessing, augmentation, batch_size, steps, seed, shard)
+    if balanced and (examples.multi_label or augmentation.repeats > 1):
+        raise ValueError(
+            "`balanced` must be False unless every image has one class and is not repeated. "
+            f"Received: balanced=True with {examples.source} and repeats={augmentation.repeats}"
+        )
+    pipeline = _Pipeline(
+        examples, preprocessing, augmentation, batch_size, steps, seed, shard, balanced
+    )
     return pipeline.dataset(epochs, initial_epoch, initial_step)
 
 
@@ -157,11 +186,16 @@ class _Pipeline:
     steps: int  # in an epoch
     seed: int
     shard: tuple[int, int]
+    balanced: bool
 
     def __post_init__(self) -> None:
         # Constants of the graphs below, which are made once.
         self.read, self.kind = reader(self.examples), self.examples.kind
         self.layers = read_layers(self.augmentation.layers)
+        self.copies = self.augmentation.repeats
+        if self.balanced:
+            self.drawn, self.copy = balanced_draws(self.examples.class_counts())
+            self.copies = int(self.copy.max()) + 1
         check_augmentation(self.augmentation, self.kind)
         if self.augmentation.mixes and self.batch_size // self.shard[1] % 2:
             raise ValueError(
@@ -206,22 +240,26 @@ class _Pipeline:
         return tf.data.Dataset.from_tensor_slices((epochs, chosen, places))
 
     def shuffled(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Returns an epoch's images in random order; copy `j` of image `i` is `i * repeats + j`."""
+        """Returns an epoch's images in random order; copy `j` of image `i` is `i * copies + j`."""
         # tf.random.experimental.index_shuffle needs no memory for the order, but is not uniform
         # (docs/decisions/0005).
         shuffle = tf.random.experimental.stateless_shuffle
         images = tf.range(len(self.examples), dtype=tf.int64)
         images = shuffle(images, seed=self.key(_ORDER, epoch))
-        repeats = self.augmentation.repeats
-        if repeats == 1:
+        if self.balanced:  # the images of a class stay in their random order
+            classes = tf.gather(np.asarray(self.examples.targets), images)
+            images = tf.gather(images, tf.argsort(classes, stable=True))
+            images = tf.gather(images, self.drawn) * self.copies + self.copy
+        elif self.copies == 1:
             return images
-        images = images[:, tf.newaxis] * repeats + tf.range(repeats, dtype=tf.int64)
-        images = tf.reshape(images, (-1,))[: len(self.examples)]
+        else:
+            images = images[:, tf.newaxis] * self.copies + tf.range(self.copies, dtype=tf.int64)
+            images = tf.reshape(images, (-1,))[: len(self.examples)]
         return shuffle(images, seed=self.key(_REPETITION, epoch))
 
     def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
         """Reads and augments an image; also returns the seeds for erasing and mixing."""
-        encoded, target = self.read(image // self.augmentation.repeats)
+        encoded, target = self.read(image // self.copies)
         seed = self.key(_AUGMENTATION, epoch, image)
         ratio = ratio_for_crop(seed, self.preprocessing, self.augmentation)
         stored = padded(decode_in_turn(encoded, self.preprocessing, ratio), self.preprocessing)

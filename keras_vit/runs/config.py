@@ -36,6 +36,8 @@ class CommonConfig:
         validation_fraction: Fraction of the examples that is held out, in (0, 1).
         split_seed: Seed of the split, separate from the recipe's seed, so that runs with
             different seeds have the same split.
+        group_by: Column of the table of images, such as the patient; images with the same value
+            are either all held out or all trained on.
         on_bad_image: `"fail"` or `"skip"`.
         strategy: Devices, see `keras_vit.training.distribution.devices`.
         save_steps: Steps between two saved states within an epoch; 0 to use `save_minutes`.
@@ -49,6 +51,7 @@ class CommonConfig:
     weights: str | None = None
     validation_fraction: InnerFraction = 0.2
     split_seed: Count = 0
+    group_by: str | None = None
     on_bad_image: str = "fail"
     strategy: str = "auto"
     save_steps: Count = 0
@@ -78,6 +81,8 @@ class RunConfig(CommonConfig):
         model_parallel: Number of devices over which the model is sharded, on JAX.
         task: Name of the task, see `keras_vit.tasks.get`.
         settings: Settings of the task, if the task has settings.
+        folds: Number of folds for cross-validation; 0 to hold out `validation_fraction`.
+        fold: Index of the fold that is held out, in [0, folds).
         **kwargs: The other fields of `CommonConfig`.
 
     Raises:
@@ -92,6 +97,8 @@ class RunConfig(CommonConfig):
     model_parallel: PositiveInt = 1
     task: str = "classification"
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    folds: Count = 0
+    fold: Count = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

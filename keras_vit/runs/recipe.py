@@ -16,6 +16,7 @@ PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 LOSSES = ("softmax", "sigmoid", "softmax_dice")
 DECAYED = ("kernels", "all")
 CLASS_WEIGHTS = ("none", "balanced")
+SAMPLINGS = ("uniform", "balanced")
 DISTILLATIONS = ("none", "soft", "hard")
 
 
@@ -71,6 +72,12 @@ class Recipe:
         label_smoothing: Fraction of the target spread over all classes, in [0, 1); with
             `"sigmoid"` over positive and negative.
         class_weights: `"balanced"` weights the loss inversely to the class frequency.
+        sampling: `"balanced"` draws all classes equally often in each epoch of as many images,
+            and `"uniform"` every image once.
+        logit_adjustment: Factor of the logarithm of each class's frequency, added to the logits in
+            training; 1 is usual for unequal classes, 0 for none.
+        focal_gamma: Exponent of the focal loss, which weights examples by (1 - p)^gamma, where p
+            is the probability of the true class; 2 is usual, 0 for none.
         distillation: `"hard"`, distillation of the class predicted by a teacher, or `"soft"`, of
             its probabilities; or `"none"`. Applies to the distillation head, if the model has
             one, otherwise to its only head.
@@ -124,6 +131,9 @@ class Recipe:
     loss: str = "softmax"
     label_smoothing: Rate = 0.0
     class_weights: str = "none"
+    sampling: str = "uniform"
+    logit_adjustment: NonNegative = 0.0
+    focal_gamma: NonNegative = 0.0
     distillation: str = "none"
     distillation_weight: Fraction = 0.5
     distillation_temperature: Positive = 1.0
@@ -143,6 +153,7 @@ class Recipe:
             ("loss", LOSSES),
             ("weight_decay_on", DECAYED),
             ("class_weights", CLASS_WEIGHTS),
+            ("sampling", SAMPLINGS),
             ("distillation", DISTILLATIONS),
         ):
             arguments.one_of(name, getattr(self, name), options)

@@ -15,6 +15,7 @@ from keras_vit import arguments, data
 from keras_vit.data.image_reading import Limits
 from keras_vit.models import cloning, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.serving_graph import ServedModel
@@ -152,17 +153,20 @@ class Task:
     # Splits the images; returns the indices of the training and the validation images.
     split = staticmethod(data.split)
 
-    # Whether the classifier can be fitted in closed form (`ridge_head`).
-    fits_head: ClassVar[bool] = False
+    # Fields of a recipe that do not apply to the task.
+    unused_fields: ClassVar[tuple[str, ...]] = (
+        *("pooling", "ridge_head", "sampling", "logit_adjustment", "focal_gamma"),
+    )
 
     def __init__(self, config: Any) -> None:
         self.config: Any = config
-        recipe = getattr(config, "recipe", None)
-        if getattr(recipe, "ridge_head", False) and not self.fits_head:
-            raise ValueError(
-                "`ridge_head` must be false unless every image has one class. Received: "
-                f"ridge_head=true with the task {self.name}"
-            )
+        for name in self.unused_fields if config else ():
+            value, usual = getattr(config.recipe, name), getattr(Recipe, name)
+            if value != usual:
+                raise ValueError(
+                    f"`{name}` must be {usual!r} with the task {self.name}. Received: "
+                    f"{name}={value!r}"
+                )
 
     @classmethod
     def check_model(cls, name: str) -> None:

@@ -6,6 +6,7 @@ from keras_vit.runs.pretraining_recipes import PRETRAINING_RECIPES, pretraining_
 from keras_vit.runs.recipe import Recipe
 from keras_vit.tasks.run_data import Run
 from keras_vit.training.distribution import devices
+from keras_vit.training.folds import FoldsReport, train_folds
 from keras_vit.training.loop import fit_run
 
 # Aliases with the names of the commands.
@@ -14,6 +15,7 @@ train = pretrain = fit_run
 __all__ = [
     "PRETRAINING_RECIPES",
     "RECIPES",
+    "FoldsReport",
     "PretrainConfig",
     "Recipe",
     "Run",
@@ -26,4 +28,5 @@ __all__ = [
     "read_config",
     "recipe",
     "train",
+    "train_folds",
 ]

@@ -227,6 +227,9 @@ def find_parts(
             found.twins,
             validation_fraction=config.validation_fraction,
             seed=config.split_seed,
+            group_by=config.group_by,
+            folds=getattr(config, "folds", 0),
+            fold=getattr(config, "fold", 0),
         )
         if writes:
             data.write_split(run.split, examples, training, validation, found.digests)
@@ -295,6 +298,7 @@ def fit_remaining(
             recipe.augmentation,
             epochs=until,
             seed=recipe.seed,
+            balanced=recipe.sampling == "balanced",
             initial_epoch=progress.epoch,
             initial_step=progress.step,
         )

@@ -190,6 +190,10 @@ def test_large_seeds_differ(eleven: Examples) -> None:
             {"augmentation": Augmentation(three_augment=True)},
             r"`preprocessing` must have a size of at least 7 pixels for the blur .*size=\(5, 7\)",
         ),
+        (
+            {"augmentation": Augmentation(repeats=2), "balanced": True},
+            r"`balanced` must be False unless every image has one class .*repeats=2",
+        ),
         *(
             (
                 {
@@ -322,6 +326,28 @@ def test_repeated_images_fill_an_epoch_of_the_same_length(identified: Examples) 
     # Repetitions are spread over the epoch: not all in one batch.
     together = [len(set(batch)) == 1 for epoch in shown for batch in epoch.reshape(3, 3)]
     assert 0 < np.mean(together) < 0.2
+
+
+def test_balanced_classes_are_shown_equally_often(noise: Noise) -> None:
+    labels = np.array([0] * 7 + [1, 3, 3, 1])  # and a class without images
+    unequal = noise(11, targets=labels, class_names=tuple("abcd"))
+    shown = order(unequal, balanced=True)
+    counts = np.stack([np.bincount(epoch, minlength=4) for epoch in shown])
+    assert counts[:, 2].tolist() == [0] * 4
+    assert (counts.sum(axis=1) == 9).all()
+    assert counts[:, [0, 1, 3]].max() <= 4  # of 11 images; nine are shown
+    assert len({tuple(epoch) for epoch in shown}) == 4
+    assert_equal(
+        batches(unequal, balanced=True)[5:],
+        batches(unequal, balanced=True, initial_epoch=1, initial_step=2),
+    )
+
+
+def test_balanced_copies_of_an_image_are_changed_differently(noise: Noise) -> None:
+    one = noise(9, targets=np.array([0] * 8 + [1]), class_names=("many", "one"))
+    ((x, y),) = batches(one, batch_size=9, epochs=1, balanced=True)
+    rare = [image.tobytes() for image, label in zip(x, y, strict=True) if label[1]]
+    assert len(rare) == len(set(rare)) == 4
 
 
 def test_repeated_images_are_changed_differently(noise: Noise, save: Callable[..., bytes]) -> None:

@@ -36,12 +36,16 @@ class ClassificationObjective(Objective):
         multi_label: bool = False,
         label_smoothing: float = 0.0,
         class_weights: Sequence[float] | None = None,
+        logit_offsets: Sequence[float] | None = None,
+        focal_gamma: float = 0.0,
     ) -> None:
         super().__init__(network)
         arguments.one_of("loss", loss, ("softmax", "sigmoid"))
         self.loss_kind = loss
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.class_weights = None if class_weights is None else np.array(class_weights, "float32")
+        self.logit_offsets = None if logit_offsets is None else np.array(logit_offsets, "float32")
+        self.focal_gamma = arguments.non_negative("focal_gamma", focal_gamma)
         self.multi_label = multi_label
         if multi_label:
             # Not threshold 0.5: the outputs are logits.
@@ -63,19 +67,29 @@ class ClassificationObjective(Objective):
     def losses_of(self, logits: Any, y: Any, training: bool) -> Any:
         """Computes per-example losses (B,) from logits (B, K) and labels (B, K).
 
-        Label smoothing and class weights apply only in training, not in validation.
+        Label smoothing, class weights, offsets of the logits and the factor of the focal loss
+        apply only in training, not in validation.
+
+        Reference: https://arxiv.org/abs/2007.07314 (offsets), https://arxiv.org/abs/1708.02002
         """
         weights = self.class_weights if training else None
+        focal = self.focal_gamma if training else 0.0
+        if training and self.logit_offsets is not None:
+            logits = logits + self.logit_offsets
         smoothed = y
         if training and self.label_smoothing:
             level = 0.5 if self.loss_kind == "sigmoid" else 1 / logits.shape[-1]
             smoothed = y * (1 - self.label_smoothing) + self.label_smoothing * level
         if self.loss_kind == "sigmoid":
             each = ops.binary_crossentropy(smoothed, logits, from_logits=True)  # (B, K)
+            if focal:
+                each = each * ops.abs(y - ops.sigmoid(logits)) ** focal
             if weights is not None:
                 each = each * (1 + y * (weights - 1))
             return ops.mean(each, axis=-1)
         losses = ops.categorical_crossentropy(smoothed, logits, from_logits=True)  # (B,)
+        if focal:
+            losses = losses * (1 - ops.sum(y * ops.softmax(logits), axis=-1)) ** focal
         return losses if weights is None else losses * ops.sum(y * weights, axis=-1)
 
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -49,7 +49,7 @@ class Classification(Task):
     output = "probabilities"
     pipeline_tag = "image-classification"
     unnamed = True
-    fits_head = True
+    unused_fields: ClassVar[tuple[str, ...]] = ()
     multi_label = False
     served_model = ServedClassifier
     check_model = staticmethod(check_model)
@@ -91,6 +91,8 @@ class Classification(Task):
             "multi_label": self.multi_label,
             "label_smoothing": recipe.label_smoothing,
             "class_weights": class_weights(training) if balanced else None,
+            "logit_offsets": _logit_offsets(training, recipe.logit_adjustment),
+            "focal_gamma": recipe.focal_gamma,
         }
         if self.config.teacher is None:
             return ClassificationObjective(network, **settings)
@@ -226,6 +228,12 @@ def class_weights(training: data.Examples) -> np.ndarray:
         return np.where(counts * others, others / np.maximum(counts, 1), 1.0)
     present = np.count_nonzero(counts)
     return np.where(counts, len(training) / (present * np.maximum(counts, 1)), 0.0)
+
+
+def _logit_offsets(training: data.Examples, adjustment: float) -> np.ndarray | None:
+    """Returns the logarithm of each class's frequency times `adjustment`; None for 0."""
+    counts = training.class_counts() if adjustment else np.ones(1)
+    return adjustment * np.log(np.maximum(counts, 1) / counts.sum()) if adjustment else None
 
 
 def _lines(class_names: tuple[str, ...]) -> str:

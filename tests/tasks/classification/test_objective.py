@@ -46,9 +46,25 @@ def test_losses_by_hand() -> None:
     assert loss_of(logits, label, loss="sigmoid", class_weights=weights) == pytest.approx(weighted)
 
 
+def test_unequal_classes_by_hand() -> None:
+    logits, label = [0.0, np.log(3.0), 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0]
+    focal = (4 / 7) ** 2 * -np.log(3 / 7)
+    assert loss_of(logits, label, focal_gamma=2.0) == pytest.approx(focal)
+    sigmoid = (-np.log(3 / 4) / 4**2 - 4 * np.log(1 / 2) / 2**2) / 5
+    assert loss_of(logits, label, loss="sigmoid", focal_gamma=2.0) == pytest.approx(sigmoid)
+    # The logit of a class of frequency 1/2 rises by log(1/2), of the others by log(1/8).
+    offsets = np.log([1 / 8, 1 / 2, 1 / 8, 1 / 8, 1 / 8])
+    adjusted = -np.log(3 / 2 / (3 / 2 + 4 / 8))
+    assert loss_of(logits, label, logit_offsets=offsets) == pytest.approx(adjusted)
+
+
 def test_validation_is_without_smoothing_and_weights() -> None:
     objective = ClassificationObjective(
-        network(), label_smoothing=0.2, class_weights=[3.0] * CLASSES
+        network(),
+        label_smoothing=0.2,
+        class_weights=[3.0] * CLASSES,
+        logit_offsets=[-1.0, 0.0, 1.0, 0.0, 0.0],
+        focal_gamma=2.0,
     )
     logits = ops.convert_to_tensor([[0.0, np.log(3.0), 0.0, 0.0, 0.0]])
     label = ops.convert_to_tensor([[0.0, 1.0, 0.0, 0.0, 0.0]])

@@ -75,8 +75,8 @@ def test_run_of_no_epochs_saves_the_fitted_classifier(nano: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        ("regression", {"ridge_head": True}, "`ridge_head` must be false unless every image has"),
-        ("multi_label", {"ridge_head": True}, "`ridge_head` must be false unless every image has"),
+        ("regression", {"ridge_head": True}, "`ridge_head` must be False with the task regression"),
+        ("multi_label", {"ridge_head": True}, "`ridge_head` must be False with the task multi_la"),
         ("classification", {"epochs": 0}, "`epochs` must be 1 or more, or 0 with ridge_head=true"),
         (
             "classification",
