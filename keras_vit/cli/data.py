@@ -1,4 +1,4 @@
-"""Commands `keras-vit data check`, `keras-vit data preview` and `keras-vit data convert`."""
+"""Commands `keras-vit data check`, `preview`, `labels` and `convert`."""
 
 from __future__ import annotations
 
@@ -96,6 +96,30 @@ def preview(
     shown = preprocessing.to_rgb(preprocessing.unscale(images.numpy()))
     kind(None).draw_batch(shown, targets, examples.class_names, out)
     print(f"Written: {out} ({number} images with the augmentation of the recipe {recipe})")
+
+
+@app.command(cls=Command)
+def labels(
+    folds: Annotated[Path, opt.argument("FOLDS", "Folder of `keras-vit train --folds`.")],
+    out: Annotated[Path, opt.option("Output folder.")] = Path("labels"),
+) -> None:
+    """List images whose label is likely wrong, by models that were not trained on them.
+
+    Writes a page with the images (index.html), a table with the likely labels (labels.csv) and one
+    without these images (without.csv), as data for training. The images are not changed.
+
+    keras-vit train --data photos/ --recipe probe --folds 5 --out runs/folds
+
+    keras-vit data labels runs/folds --out labels
+    """
+    opt.check_exists("FOLDS", folds, "a folder of `keras-vit train --folds`")
+    opt.check_out("--out", out)
+    start_keras()
+    from keras_vit import reports
+
+    number = reports.write_label_errors(folds, out, verbose=1)
+    page = out / "index.html"
+    print(f"Written: {page}, labels.csv and without.csv ({number} labels are likely wrong)")
 
 
 @app.command(cls=Command)

@@ -4,6 +4,7 @@ from keras_vit.reports.comparison import Comparison, compare
 from keras_vit.reports.evaluation_page import write_evaluation
 from keras_vit.reports.feature_probe import ProbeResult, probe
 from keras_vit.reports.model_card import write_card
+from keras_vit.reports.wrong_labels import write_label_errors
 from keras_vit.tasks.classification.explain import explain
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "probe",
     "write_card",
     "write_evaluation",
+    "write_label_errors",
 ]

@@ -1,0 +1,133 @@
+"""Page and tables of images whose label is likely wrong, from the runs of a cross-validation."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit import files, output_folder, tasks
+from keras_vit.data import Examples
+from keras_vit.data.pipeline import read_pixels
+from keras_vit.escapes import csv_cell
+from keras_vit.evaluation.label_errors import label_errors
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.run_data import Run
+from keras_vit.visualization.html_page import Section, page, paragraph, pictures
+
+_SHOWN = 200  # images on the page
+
+
+def write_label_errors(
+    folds: str | os.PathLike[str], out: str | os.PathLike[str], *, verbose: int = 0
+) -> int:
+    """Finds images whose label is likely wrong, and writes a page and tables of labels.
+
+    Every image is classified by the run that it was held out from. `index.html` shows the images
+    with the least probable labels; `labels.csv` lists all images in the same order, with the likely
+    label where it is likely wrong, and `without.csv` leaves these images out. Both tables are data
+    for training. The images and their labels are not changed.
+
+    Args:
+        folds: Folder of a cross-validation, written by `keras-vit train --folds`.
+        out: Output folder, new or written before.
+        verbose: 0 is silent, 1 shows progress bars.
+
+    Returns:
+        Number of images whose label is likely wrong.
+
+    Raises:
+        ValueError: If `folds` is not a complete cross-validation of images with one class in files.
+
+    Examples:
+        >>> write_label_errors("runs/folds", "labels")  # doctest: +SKIP
+        17
+    """
+    runs = [Run(path) for path in sorted(Path(folds).glob("fold_*"))]
+    if not runs or not (Path(folds) / "folds.json").is_file():
+        raise ValueError(
+            "`folds` must be a complete folder of `keras-vit train --folds`. Received: "
+            f"folds={os.fspath(folds)!r}"
+        )
+    config = runs[0].read_config()
+    examples = runs[0].all_examples
+    if config.task != "classification" or examples.multi_label or examples.paths is None:
+        raise ValueError(
+            "`folds` must be of images in files, with one class per image. Received: "
+            f"{examples.source}, for the task {config.task}"
+        )
+    indices, outputs, preprocessing = [], [], Preprocessing()
+    for run in runs:
+        indices.append(run.indices())
+        held_out = examples.subset(indices[-1])
+        found = tasks.get(config.task)(config).predict(run.model(), held_out, verbose=verbose)
+        outputs.append(found.outputs)
+        preprocessing = found.preprocessing
+    joined, probabilities = np.concatenate(indices), np.concatenate(outputs)
+    own = probabilities[np.arange(len(joined)), examples.targets[joined]]
+    order = np.argsort(own, kind="stable")
+    examples, probabilities = examples.subset(joined[order]), probabilities[order]
+    wrong, likely = label_errors(examples.targets, probabilities)
+    with output_folder.writing(out, "labels", ("index.html", "labels.csv", "without.csv")):
+        changes = dict(zip(wrong.tolist(), likely.tolist(), strict=True))
+        _write_table(Path(out) / "labels.csv", examples, probabilities, changes)
+        _write_table(Path(out) / "without.csv", examples, probabilities, changes, leave_out=True)
+        html = _page(examples, probabilities, changes, preprocessing)
+        files.write_text(Path(out) / "index.html", html, errors="backslashreplace")
+    return len(wrong)
+
+
+def _write_table(
+    path: Path,
+    examples: Examples,
+    probabilities: np.ndarray,
+    changes: dict[int, int],
+    leave_out: bool = False,
+) -> None:
+    names = examples.class_names
+    with (
+        files.atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as f,
+    ):
+        writer = csv.writer(f, lineterminator="\n")
+        writer.writerow(("file", "label", "given_label", "probability_of_given_label"))
+        for i in range(len(examples)):
+            if leave_out and i in changes:
+                continue
+            given = int(examples.targets[i])
+            place = os.path.relpath(examples.paths[i], path.parent)  # type: ignore[index]
+            texts = (place, names[changes.get(i, given)], names[given])
+            writer.writerow((*map(csv_cell, texts), f"{probabilities[i, given]:.4f}"))
+
+
+def _page(
+    examples: Examples,
+    probabilities: np.ndarray,
+    changes: dict[int, int],
+    preprocessing: Preprocessing,
+) -> str:
+    names, predicted = examples.class_names, probabilities.argmax(axis=1)
+    chosen = np.flatnonzero(predicted != examples.targets)[:_SHOWN].tolist()
+    intro = paragraph(
+        f"{len(changes)} of {len(examples)} images ({len(changes) / len(examples):.1%}) have a "
+        "label that is likely wrong: a model that was not trained on the image is confident of "
+        "another class. labels.csv has the likely labels, without.csv leaves these images out. "
+        "Other images may have wrong labels, too: those below without 'likely' are not changed."
+    )
+    sections = [Section("summary", "Likely wrong labels", [intro])]
+    if chosen:
+        shown = preprocessing.to_rgb(read_pixels([examples.read(i) for i in chosen], preprocessing))
+        captions = []
+        for i in chosen:
+            given, other = int(examples.targets[i]), changes.get(i, int(predicted[i]))
+            captions.append(
+                f"labelled {names[given]} ({probabilities[i, given]:.1%}), "
+                f"{'likely' if i in changes else 'predicted as'} {names[other]} "
+                f"({probabilities[i, other]:.1%}): {examples.names[i]}"
+            )
+        items = [([image], text) for image, text in zip(shown, captions, strict=True)]
+        title = f"The {len(chosen)} images with the least probable labels"
+        sections.append(Section("images", title, [pictures(items)]))
+    return page("Labels", Path(examples.source).name or examples.source, sections)
