@@ -50,6 +50,9 @@ class Preprocessing:
         class_names: Name of each class, in the order of the model's outputs, or None if unknown.
         thresholds: Thresholds of a multi-label model, one for each label, in (0, 1): labels with
             at least this probability are positive. None for mutually exclusive classes.
+        set_threshold: Probability from which a class belongs to the prediction set, which contains
+            the true class with probability `coverage`; None for no prediction sets.
+        coverage: The probability that `set_threshold` was chosen for, in (0, 1).
         exif_orientation: Whether images are rotated by the orientation in their Exif data. False
             in models saved before this field existed.
         dct_scaling: Whether a JPEG much larger than `size` is decoded at 1/2 or 1/4 of its size,
@@ -80,6 +83,8 @@ class Preprocessing:
     channels: str = "rgb"
     class_names: tuple[str, ...] | None = None
     thresholds: tuple[float, ...] | None = None
+    set_threshold: float | None = None
+    coverage: float | None = None
     exif_orientation: bool = True
     dct_scaling: bool = True
     task: str | None = None
@@ -229,11 +234,11 @@ class Preprocessing:
     def get_config(self) -> dict[str, Any]:
         """Returns the preprocessing as a JSON-serializable dictionary.
 
-        It contains `thresholds`, `task`, `exif_orientation` and `dct_scaling` only if set or true,
-        so that versions without these fields read all other files, and reject these.
+        It contains `thresholds`, `task`, `exif_orientation` and the like only if set or true, so
+        that versions without these fields read all other files, and reject these.
         """
         config = dataclasses.asdict(self)
-        for name in ("thresholds", "task", *_LATER):
+        for name in ("thresholds", "set_threshold", "coverage", "task", *_LATER):
             if not config[name]:
                 del config[name]
         names = {"class_names": NAMES_IN_FILES}

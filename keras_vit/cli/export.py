@@ -46,6 +46,13 @@ def export(
         ),
     ] = None,
     full: Annotated[bool, of_proof("Verify on all images instead of a sample.", "--full")] = False,
+    coverage: Annotated[
+        float | None,
+        of_proof(
+            "Add prediction sets (outputs set and set_size), which contain the true class with "
+            "this probability, such as 0.99; chosen on all images to verify on."
+        ),
+    ] = None,
     sample: Annotated[int, of_proof("Number of images to verify on without --full.", min=1)] = 200,
     min_agreement: Annotated[
         float,
@@ -109,6 +116,7 @@ def export(
         runtimes=[kind for kind, asked in (("onnx", onnx), ("openvino", openvino)) if asked],
         examples=data,
         full=full,
+        coverage=coverage,
         sample=sample,
         min_agreement=min_agreement,
         limits=exporting.Limits(max_bytes, max_pixels),

@@ -39,6 +39,7 @@ from keras_vit.export.compare_artifacts import (
 )
 from keras_vit.export.saved_model import chosen_precision
 from keras_vit.runs.config import versions
+from keras_vit.tasks.classification.conformal import conformal_threshold
 from keras_vit.tasks.registry import TrainedModel, trained_model
 from keras_vit.tf_serving import batching
 
@@ -103,6 +104,7 @@ def bundle(
     runtimes: Sequence[str] = (),
     examples: Examples | str | os.PathLike[str] | None = None,
     full: bool = False,
+    coverage: float | None = None,
     sample: int = _SAMPLE,
     min_agreement: float = 0.99,
     limits: Limits | None = None,
@@ -133,6 +135,9 @@ def bundle(
             images. Ranges are calibrated on training images of the run, or, for a model, on some of
             `examples`, preferably not those to verify with.
         full: Whether to verify with all images.
+        coverage: Probability with which the prediction sets of a classifier (outputs `set` and
+            `set_size`) contain the true class, in (0, 1), chosen on all images to verify with;
+            None for no sets.
         sample: Number of images to verify with otherwise, drawn with `seed`.
         min_agreement: Fraction of the images on which the prediction of a quantization must equal
             the Keras model's, in [0, 1]. In float32, all must be equal.
@@ -193,7 +198,12 @@ def bundle(
     arguments.positive_int("tflite_batch_size", tflite_batch_size)
     source, limits = _Source.of(run, examples), limits or Limits()
     exported = source.exported
-    checked = source.held_out if full else source.sample(sample, seed)
+    if coverage is not None and exported.task.name != "classification":
+        raise ValueError(
+            "`coverage` must be None unless every image has one class. Received: "
+            f"coverage={coverage} for the task {exported.task.name}"
+        )
+    checked = source.held_out if full or coverage else source.sample(sample, seed)
     chosen = tflite.USUAL if quantizations is None else quantizations
     chosen = tflite.quantizations_of(source.model) if chosen == "all" else chosen
     calibration = source.calibration(seed) if tflite.CALIBRATED & set(chosen) else []
@@ -205,6 +215,13 @@ def bundle(
         say(f"Predicting {len(checked)} images with the Keras model")
         shown = int(bool(verbose) and sys.stdout.isatty())
         expected = exported.task.predict(source.model, checked, verbose=shown)
+        if coverage is not None:
+            threshold = conformal_threshold(expected.targets, expected.outputs, coverage)
+            changed = dataclasses.replace(
+                exported.preprocessing, set_threshold=threshold, coverage=coverage
+            )
+            exported = dataclasses.replace(exported, preprocessing=changed)
+            expected = expected._replace(preprocessing=changed)
         # A hidden folder on the same disk, which a server ignores; verified files are renamed.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)

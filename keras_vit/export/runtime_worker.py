@@ -41,7 +41,10 @@ def tflite(path: str, threads: int) -> tuple[Runner, int]:
         Interpreter = tf.lite.Interpreter
     interpreter = Interpreter(model_path=path, num_threads=threads)
     interpreter.allocate_tensors()
-    given, answer = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    given, answers = interpreter.get_input_details()[0], interpreter.get_output_details()
+    answer = answers[0]
+    if len(answers) > 1:  # a classifier with prediction sets; the order is the converter's
+        answer = interpreter.get_signature_runner().get_output_details()["probabilities"]
     lock = threading.Lock()  # an interpreter has one set of tensors
 
     def run(pixels: np.ndarray) -> np.ndarray:

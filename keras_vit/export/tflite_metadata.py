@@ -89,10 +89,17 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
         ),
         associated_files=[labels],
     )
+    sets = []
+    if preprocessing.set_threshold is not None:
+        covered = f"which contains the true class with probability {preprocessing.coverage}"
+        sets = [
+            _table("TensorMetadata", name="set", description=f"The prediction set, {covered}."),
+            _table("TensorMetadata", name="set_size", description="The number of its classes."),
+        ]
     graph = _table(
         "SubGraphMetadata",
         input_tensor_metadata=[image],
-        output_tensor_metadata=[probabilities],
+        output_tensor_metadata=[probabilities, *sets],
     )
     metadata = _table(
         "ModelMetadata",

@@ -79,7 +79,9 @@ class TrainedModel:
     def outputs(self, pixels: Any) -> dict[str, Any]:
         """Computes the outputs by name for pixels (B, h, w, C) in [0, 255] at the model's size."""
         images = scale(pixels, self.preprocessing)
-        return {self.task.output: self.network(images, training=False)}
+        output = self.network(images, training=False)
+        further = self.task.further_outputs(output, self.preprocessing)
+        return {self.task.output: output, **further}
 
 
 def trained_model(model: keras.Model) -> TrainedModel:

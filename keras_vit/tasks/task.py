@@ -336,6 +336,10 @@ class Task:
         """Creates the record of one image: the prediction, or the reason why it cannot be read."""
         raise NotImplementedError
 
+    def further_outputs(self, output: Any, preprocessing: Preprocessing) -> dict[str, Any]:
+        """Returns outputs of exported graphs that are computed from the network's output."""
+        return {}
+
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:
         """Returns the table of `keras-vit predict --to`; by default predictions as text."""
         return TextTable()

@@ -14,6 +14,8 @@ from scipy import optimize, special
 _SMALLEST = 1e-12  # lower bound of a probability before its logarithm
 _WIDEST = 20.0  # a temperature lies between 1 / 20 and 20
 _FOLDS = 2
+_FEWEST = 100  # images to choose a model's temperature on
+_SMALLEST_CHANGE = 0.01  # of a temperature, relative to 1
 _ENOUGH = 20_000  # images, enough to fit a temperature
 _MOST_NUMBERS = 20_000_000  # probabilities to fit on: 160 MB in float64
 _BLOCK = 4096  # rows converted to float64 at a time
@@ -136,19 +138,44 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
             "`probabilities` must have one row per label, and at least two rows. Received: "
             f"labels of shape {true.shape}, probabilities of shape {scores.shape}"
         )
-    fold = np.random.default_rng(seed).permutation(len(true)) % _FOLDS
-    confidence = np.empty(len(true))
-    for half in range(_FOLDS):
-        here = np.flatnonzero(fold == half)
-        others = np.flatnonzero(fold != half)
-        temperature = fit_temperature(true[others], scores[others])
-        for block in np.array_split(here, -(-len(here) // _BLOCK)):
-            confidence[block] = with_temperature(scores[block], temperature).max(axis=1)
+    confidence, _ = _crossed(true, scores, seed)
     # A temperature changes the confidence of a prediction, not the predicted class.
     after = _compare(confidence, scores.argmax(axis=1) == true)
     best = fit_temperature(true, scores)
     inside = 1 / _WIDEST < best < _WIDEST
     return Calibration(reliability(true, scores), after, best if inside else None)
+
+
+def choose_temperature(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> float:
+    """Returns the temperature for a model, or 1 if it would not lower the cross-entropy.
+
+    The cross-entropy is that of each half of the images with the temperature fitted on the other
+    half. With fewer than 100 images the temperature is 1.
+    """
+    true, scores = np.asarray(labels), np.asarray(probabilities)
+    if len(true) < _FEWEST:
+        return 1.0
+    own = np.log(np.maximum(scores[np.arange(len(true)), true], _SMALLEST))
+    best = fit_temperature(true, scores)
+    lower = _crossed(true, scores, seed)[1].mean() > own.mean()
+    usable = 1 / _WIDEST < best < _WIDEST and abs(best - 1) > _SMALLEST_CHANGE
+    return best if lower and usable else 1.0
+
+
+def _crossed(true: np.ndarray, scores: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns confidences and log probabilities, by temperatures fitted on the other half."""
+    fold = np.random.default_rng(seed).permutation(len(true)) % _FOLDS
+    confidence, logs = np.empty(len(true)), np.empty(len(true))
+    for half in range(_FOLDS):
+        here = np.flatnonzero(fold == half)
+        others = np.flatnonzero(fold != half)
+        temperature = fit_temperature(true[others], scores[others])
+        for block in np.array_split(here, -(-len(here) // _BLOCK)):
+            changed = with_temperature(scores[block], temperature)
+            confidence[block] = changed.max(axis=1)
+            own = changed[np.arange(len(block)), true[block]]
+            logs[block] = np.log(np.maximum(own, _SMALLEST))
+    return confidence, logs
 
 
 def with_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:

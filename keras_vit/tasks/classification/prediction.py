@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification.conformal import prediction_set
 
 BEST = 5  # classes of a prediction
 
@@ -23,6 +24,7 @@ class Prediction:
         top_scores: Their probabilities.
         present: The labels above their thresholds, most probable first; None for exclusive classes.
         message: Reason why the image cannot be read; empty if it can.
+        set: The classes of the prediction set, most probable first; None without a coverage.
 
     Examples:
         >>> found = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
@@ -35,6 +37,7 @@ class Prediction:
     top_scores: tuple[float, ...]
     present: tuple[str, ...] | None = None
     message: str = ""
+    set: tuple[str, ...] | None = None
 
     @property
     def ok(self) -> bool:
@@ -65,6 +68,8 @@ class Prediction:
         named = dict(zip(self.top_labels, self.top_scores, strict=True))
         shown = self.top_labels[:top] if self.present is None else self.present
         scores = [f"{label} {named[label]:.4f}" if label in named else label for label in shown]
+        if self.set is not None:
+            scores.append(f"set: {', '.join(self.set)}")
         return "   ".join(scores) or "none of the labels"
 
 
@@ -84,12 +89,16 @@ def prediction(
     present = None
     if preprocessing.thresholds:
         present = tuple(labels[i] for i in best[preprocessing.present(output)[best]])
+    inside = None
+    if preprocessing.set_threshold is not None:
+        inside = tuple(labels[i] for i in best[prediction_set(output, preprocessing)[best]])
     named = best[: max(top, len(present or ()))]
     return Prediction(
         output,
         tuple(labels[i] for i in named),
         tuple(float(output[i]) for i in named),
         present,
+        set=inside,
     )
 
 
@@ -102,6 +111,12 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
         if "present" in answer:
             shown = zip(labels, answer["top_indices"][index], strict=True)
             present = tuple(str(label) for label, i in shown if answer["present"][index][i])
+        inside = None
+        if ok and "set" in answer:
+            names = dict(zip(answer["top_indices"][index], labels, strict=True))
+            best = np.argsort(-np.asarray(answer["probabilities"][index]), kind="stable")
+            chosen = [i for i in best if answer["set"][index][i]]
+            inside = tuple(str(names.get(i, f"class {i}")) for i in chosen)
         found.append(
             Prediction(
                 np.asarray(answer["probabilities"][index], np.float32),
@@ -109,6 +124,7 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
                 tuple(map(float, scores)),
                 present,
                 "" if ok else str(answer["message"][index]) or "refused by the server",
+                inside,
             )
         )
     return found
@@ -118,12 +134,16 @@ class Scores:
     """Table of predictions, with one row per image."""
 
     def __init__(
-        self, labels: Sequence[str] = (), multi_label: bool = False, every_class: bool = False
+        self,
+        labels: Sequence[str] = (),
+        multi_label: bool = False,
+        every_class: bool = False,
+        sets: bool = False,
     ) -> None:
         places = range(2, min(BEST, len(labels) or BEST) + 1)
         scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
         self._every = [f"probability_{label}" for label in labels] if every_class else None
-        named = ["present"] if multi_label else []
+        named = ["present"] if multi_label else ["set", "set_size"] if sets else []
         scores = scores if self._every is None else self._every
         self.columns = ["file", "label", "score", *named, *scores, "message"]
 
@@ -132,6 +152,8 @@ class Scores:
         row: dict[str, Any] = {"file": file, "label": found.label, "score": found.score}
         if found.present is not None:
             row["present"] = "|".join(found.present)
+        if found.set is not None:
+            row |= {"set": "|".join(found.set), "set_size": len(found.set)}
         if self._every is None:
             best = zip(found.top_labels, found.top_scores, strict=True)
             for place, (label, score) in list(enumerate(best, 1))[1:BEST]:

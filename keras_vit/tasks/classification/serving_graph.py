@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_vit import preprocessing_files
 from keras_vit.models import FeatureExtractor, inference_runtime
+from keras_vit.tasks.classification.conformal import set_outputs
 from keras_vit.tasks.classification.prediction import BEST
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
 
@@ -27,7 +28,8 @@ class ServedClassifier(ServedModel):
 
     `answer_bytes`, `answer_pixels` and `answer_images` return `probabilities`, float32 (B, R);
     `top_scores`, float32, `top_indices`, int32, and `top_labels`, string, (B, K), best first; and
-    in multi-label models `present`, bool (B, R).
+    in multi-label models `present`, bool (B, R); with prediction sets `set`, bool (B, R), and
+    `set_size`, int32 (B,).
     """
 
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
@@ -116,7 +118,7 @@ class ServedClassifier(ServedModel):
         if several:
             thresholds = self._thresholds.lookup(tf.range(classes, dtype=tf.int64))
             answer["present"] = probabilities >= thresholds
-        return answer
+        return answer | set_outputs(probabilities, self.preprocessing)
 
 
 def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +19,12 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import check_model, without_dropout
-from keras_vit.tasks.classification.calibration import calibrate
+from keras_vit.tasks.classification.calibration import (
+    calibrate,
+    choose_temperature,
+    with_temperature,
+)
+from keras_vit.tasks.classification.conformal import set_outputs
 from keras_vit.tasks.classification.distillation import DistillationObjective, load_teacher
 from keras_vit.tasks.classification.figures import confusion_matrix
 from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
@@ -36,6 +42,7 @@ from keras_vit.tasks.task import Details, Evaluation, Predictions, Task
 from keras_vit.visualization.contact_sheet import contact_sheet
 from keras_vit.visualization.drawing import save_figure
 from keras_vit.weights import list_weights
+from keras_vit.weights.whole_models import load_model
 
 _MISTAKES = 12  # on the evaluation page
 _FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
@@ -168,6 +175,18 @@ class Classification(Task):
         targets, probabilities, preprocessing = predictions
         return evaluate_predictions(targets, probabilities, preprocessing.class_names or ())
 
+    def evaluate_run(
+        self, run: RunFolder, validation: data.Examples, *, verbose: int = 0
+    ) -> Evaluation:
+        same = run.best.exists() and run.best.read_bytes() == run.last.read_bytes()
+        found = set_temperature(run.last, validation, verbose)
+        if same:
+            with files.atomic_path(run.best) as temporary:
+                shutil.copyfile(run.last, temporary)
+        elif run.best.exists():
+            set_temperature(run.best, validation, verbose)
+        return Evaluation(self.score(found), found)
+
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
     ) -> Details:
@@ -199,13 +218,38 @@ class Classification(Task):
         same = named >= scores.max(axis=1) - close
         return same, float(accuracy_score(expected.targets, predicted))
 
+    def further_outputs(self, output: Any, preprocessing: Preprocessing) -> dict[str, Any]:
+        return set_outputs(output, preprocessing)
+
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
         several = preprocessing.thresholds is not None
-        return Scores(preprocessing.class_names or (), several, every_class)
+        sets = preprocessing.set_threshold is not None
+        return Scores(preprocessing.class_names or (), several, every_class, sets)
 
     def next_commands(self, run: RunFolder) -> list[str]:
         predict = arguments.command("predict", run.path, run.samples)
         return [f"{predict}/*", *super().next_commands(run)]
+
+
+def set_temperature(path: Path, held_out: data.Examples, verbose: int = 0) -> Predictions:
+    """Divides the logits of a saved model by a temperature; returns its predictions.
+
+    The temperature, fitted on the held-out images, becomes part of the classifier's weights, and
+    so of every exported file. It changes no predicted class.
+    """
+    model = load_model(path)
+    found = predict(model, held_out, verbose=verbose)
+    temperature = choose_temperature(found.targets, found.outputs)
+    if temperature == 1:
+        return found
+    for layer in cloning.layers_of(model):
+        if layer.name in ("head", "distillation_head"):
+            layer.set_weights([weight / temperature for weight in layer.get_weights()])
+    with files.atomic_path(path) as temporary:
+        model.save(temporary)
+    print(f"{path.name}: logits divided by the temperature {temperature:.3f}, to calibrate them.")
+    outputs = with_temperature(found.outputs, temperature).astype(np.float32)
+    return found._replace(outputs=outputs)
 
 
 def inference_classifier(network: keras.Model) -> keras.Model:

@@ -6,6 +6,7 @@ from scipy import special
 
 from keras_vit.tasks.classification.calibration import (
     calibrate,
+    choose_temperature,
     fit_temperature,
     reliability,
     with_temperature,
@@ -29,6 +30,17 @@ def test_reliability_of_a_case_worked_by_hand() -> None:
     np.testing.assert_allclose(found.accuracy[[2, 4]], [0.5, 0.5])
     assert np.isnan(found.confidence[[0, 1, 3]]).all()
     assert found.error == pytest.approx(0.5 * 0.075 + 0.5 * 0.4)
+
+
+def test_temperature_is_chosen_if_it_helps_on_other_images() -> None:
+    labels, overconfident = sample(2000, temperature=2.5)
+    assert choose_temperature(labels, overconfident) == pytest.approx(2.5, rel=0.15)
+    assert choose_temperature(labels[:99], overconfident[:99]) == 1  # too few
+    calibrated = with_temperature(overconfident, fit_temperature(labels, overconfident))
+    assert choose_temperature(labels, calibrated) == 1  # nothing is left to change
+    certain = np.full((200, 3), 1e-9)
+    certain[:, 0] = 1
+    assert choose_temperature(np.zeros(200, int), certain) == 1
 
 
 def test_temperature_is_found() -> None:

@@ -6,13 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_vit import data
+from keras_vit import data, models
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.distillation import DistillationObjective
 from keras_vit.tasks.classification.network import build_network
 from keras_vit.tasks.classification.objective import ClassificationObjective
-from keras_vit.tasks.classification.task import Classification
+from keras_vit.tasks.classification.predict import predict
+from keras_vit.tasks.classification.ridge_head import fit_ridge
+from keras_vit.tasks.classification.task import Classification, set_temperature
 from keras_vit.tasks.multi_label.task import MultiLabel
 from keras_vit.training import Recipe, RunConfig
+from keras_vit.weights.whole_models import load_model
 from tests.training.conftest import save_teacher
 
 pytestmark = pytest.mark.tensorflow
@@ -45,6 +49,34 @@ def test_teacher_makes_a_distilled_classifier(nano: str, tmp_path: Path) -> None
     assert (objective.kind, objective.weight) == ("soft", 0.3)
     plain = RunConfig("digits", nano, recipe=SMALL)
     assert type(Classification(plain).objective(network, digits)) is ClassificationObjective
+
+
+@pytest.mark.parametrize("distilled", [False, True])
+def test_temperature_becomes_part_of_the_saved_model(distilled: bool, tmp_path: Path) -> None:
+    digits = data.load("digits").subset(range(150))
+    config = models.size("Micro/4").replace(
+        **{"num_layers": 1, "hidden_size": 12, "num_heads": 2, "mlp_dim": 17},
+        **{"image_size": (8, 8), "classes": 10},
+        distillation_token=distilled,
+        distillation_head=distilled,
+    )
+    preprocessing = Preprocessing(size=(8, 8), class_names=digits.class_names)
+    model = models.build(config, preprocessing=preprocessing)
+    fitted = fit_ridge(models.features(model, digits), digits.targets, 10)
+    for name in ("head", "distillation_head")[: 1 + distilled]:
+        model.get_layer(name).set_weights([3 * fitted.kernel, 3 * fitted.bias])  # overconfident
+    model.save(tmp_path / "model.keras")
+    before = predict(model, digits, verbose=0)
+    found = set_temperature(tmp_path / "model.keras", digits)
+    saved = predict(load_model(tmp_path / "model.keras"), digits, verbose=0)
+    # 2e-5: the temperature is applied to probabilities of at least 1e-12.
+    np.testing.assert_allclose(saved.outputs, found.outputs, atol=1e-4)
+    assert (saved.outputs.argmax(axis=1) == before.outputs.argmax(axis=1)).all()
+    losses = [-np.log(one.outputs[np.arange(150), one.targets]).mean() for one in (before, saved)]
+    assert losses[1] < losses[0] - 0.01
+    content = (tmp_path / "model.keras").read_bytes()
+    set_temperature(tmp_path / "model.keras", digits)
+    assert (tmp_path / "model.keras").read_bytes() == content
 
 
 def test_balanced_weights_of_several_labels(nano: str) -> None:
