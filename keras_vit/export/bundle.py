@@ -39,7 +39,6 @@ from keras_vit.export.compare_artifacts import (
 )
 from keras_vit.export.saved_model import chosen_precision
 from keras_vit.runs.config import versions
-from keras_vit.tasks.classification.conformal import conformal_threshold
 from keras_vit.tasks.registry import TrainedModel, trained_model
 from keras_vit.tf_serving import batching
 
@@ -198,7 +197,7 @@ def bundle(
     arguments.positive_int("tflite_batch_size", tflite_batch_size)
     source, limits = _Source.of(run, examples), limits or Limits()
     exported = source.exported
-    if coverage is not None and exported.task.name != "classification":
+    if coverage is not None and not exported.task.has_sets:
         raise ValueError(
             "`coverage` must be None unless every image has one class. Received: "
             f"coverage={coverage} for the task {exported.task.name}"
@@ -216,10 +215,7 @@ def bundle(
         shown = int(bool(verbose) and sys.stdout.isatty())
         expected = exported.task.predict(source.model, checked, verbose=shown)
         if coverage is not None:
-            threshold = conformal_threshold(expected.targets, expected.outputs, coverage)
-            changed = dataclasses.replace(
-                exported.preprocessing, set_threshold=threshold, coverage=coverage
-            )
+            changed = exported.task.with_coverage(expected, coverage)
             exported = dataclasses.replace(exported, preprocessing=changed)
             expected = expected._replace(preprocessing=changed)
         # A hidden folder on the same disk, which a server ignores; verified files are renamed.

@@ -153,6 +153,8 @@ class Task:
     # Splits the images; returns the indices of the training and the validation images.
     split = staticmethod(data.split)
 
+    # Whether exported files can have prediction sets.
+    has_sets: ClassVar[bool] = False
     # Fields of a recipe that do not apply to the task.
     unused_fields: ClassVar[tuple[str, ...]] = (
         *("pooling", "ridge_head", "sampling", "logit_adjustment", "focal_gamma"),
@@ -334,6 +336,10 @@ class Task:
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
     ) -> Prediction:
         """Creates the record of one image: the prediction, or the reason why it cannot be read."""
+        raise NotImplementedError
+
+    def with_coverage(self, predictions: Predictions, coverage: float) -> Preprocessing:
+        """Returns the preprocessing with the threshold of prediction sets; needs `has_sets`."""
         raise NotImplementedError
 
     def further_outputs(self, output: Any, preprocessing: Preprocessing) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shutil
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from keras_vit.tasks.classification.calibration import (
     choose_temperature,
     with_temperature,
 )
-from keras_vit.tasks.classification.conformal import set_outputs
+from keras_vit.tasks.classification.conformal import conformal_threshold, set_outputs
 from keras_vit.tasks.classification.distillation import DistillationObjective, load_teacher
 from keras_vit.tasks.classification.figures import confusion_matrix
 from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
@@ -56,6 +57,7 @@ class Classification(Task):
     output = "probabilities"
     pipeline_tag = "image-classification"
     unnamed = True
+    has_sets = True
     unused_fields: ClassVar[tuple[str, ...]] = ()
     multi_label = False
     served_model = ServedClassifier
@@ -217,6 +219,11 @@ class Classification(Task):
         named = np.take_along_axis(scores, predicted[:, None], axis=1)[:, 0]
         same = named >= scores.max(axis=1) - close
         return same, float(accuracy_score(expected.targets, predicted))
+
+    def with_coverage(self, predictions: Predictions, coverage: float) -> Preprocessing:
+        threshold = conformal_threshold(predictions.targets, predictions.outputs, coverage)
+        preprocessing = predictions.preprocessing
+        return dataclasses.replace(preprocessing, set_threshold=threshold, coverage=coverage)
 
     def further_outputs(self, output: Any, preprocessing: Preprocessing) -> dict[str, Any]:
         return set_outputs(output, preprocessing)

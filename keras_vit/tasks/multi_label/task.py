@@ -30,6 +30,7 @@ class MultiLabel(Classification):
     name = "multi_label"
     monitor = ("average_precision", "max")
     multi_label = True
+    has_sets = False
     unused_fields = ("ridge_head", "sampling", "logit_adjustment")
     draw_examples = Task.draw_examples  # no pictures of mistakes
 
