@@ -1,12 +1,15 @@
-"""Which recipe is best for few images of each class?
+"""Which recipe is best for few images of each class, and for classes of unequal size?
 
-Draws images of each class at random, trains with each recipe and compares the accuracy on the same
-held-out images. The accuracy of every run is written to a file at once, and runs that are in the
-file are not repeated.
+Draws images of each class at random, trains with each recipe and evaluates on other images, the
+same for all runs. The result of every run is written to a file at once, and runs that are in the
+file are not repeated, so that the command can be stopped and started again.
 
     python benchmarks/few_images.py flowers/ --weights imagenet [--model ViTTi16]
         [--images 5 10 50 200] [--draws 5] [--test 500] [--out few_images.json]
         [--recipes finetune probe lora,learning_rate=0.001]
+
+    python benchmarks/few_images.py flowers/ --weights imagenet --long-tail 600 20
+        --recipes finetune finetune,sampling=balanced finetune,logit_adjustment=1
 """
 
 from __future__ import annotations
@@ -24,9 +27,12 @@ import numpy as np
 import yaml
 from train_step import hardware
 
-from keras_vit import data, evaluation, files, training
+from keras_vit import data, evaluation, files, tasks, training
 
 RECIPES = ("finetune", "probe", "probe_then_finetune", "lora")
+VALIDATION = 20  # images, whose results are not used
+
+Results = dict[str, dict[str, float]]
 
 
 def recipe_of(text: str) -> training.Recipe:
@@ -36,27 +42,28 @@ def recipe_of(text: str) -> training.Recipe:
     return training.recipe(name).replace(**fields)
 
 
-def drawn(
-    examples: data.Examples, images: int, draw: int, test: int
-) -> tuple[list[int], list[int]]:
-    """Returns indices of training images, `images` of each class, and of the test images."""
+def drawn(examples: data.Examples, sizes: list[int], draw: int, test: int) -> dict[str, list[int]]:
+    """Returns indices of the training images, `sizes` of each class, and of the other images."""
     order = np.random.default_rng(0).permutation(len(examples))
-    held_out, rest = order[:test], order[test:]
+    held_out, rest = order[: test + VALIDATION], order[test + VALIDATION :]
     rest = np.random.default_rng([1, draw]).permutation(rest)
     labels = np.asarray(examples.targets)[rest]
-    chosen = [rest[labels == k][:images] for k in range(len(examples.class_names))]
-    return np.concatenate(chosen).tolist(), held_out.tolist()
+    chosen = [rest[labels == k][:size] for k, size in enumerate(sizes)]
+    return {
+        "train": np.concatenate(chosen).tolist(),
+        "validation": held_out[test:].tolist(),
+        "test": held_out[:test].tolist(),
+    }
 
 
-def accuracy(
-    options: argparse.Namespace, examples: data.Examples, recipe: str, images: int, draw: int
-) -> float:
-    """Returns the accuracy on the test images after training with a recipe."""
-    chosen, held_out = drawn(examples, images, draw, options.test)
-    parts = {"train": chosen, "validation": held_out}
+def scores(
+    options: argparse.Namespace, examples: data.Examples, recipe: str, sizes: list[int], draw: int
+) -> dict[str, float]:
+    """Returns the scores on the test images after training with a recipe."""
+    parts = drawn(examples, sizes, draw, options.test)
     with tempfile.TemporaryDirectory() as folder:
-        for part, indices in parts.items():
-            for index in indices:
+        for part in ("train", "validation"):
+            for index in parts[part]:
                 path = Path(folder, "data", part, examples.shown(index)[0], f"{index}.jpg")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(examples.read(index))
@@ -66,23 +73,35 @@ def accuracy(
             weights=options.weights,
             recipe=recipe_of(recipe).replace(seed=draw),
         )
-        found = training.train(config, Path(folder) / "run", tensorboard=False)
+        training.train(config, Path(folder) / "run", tensorboard=False, smaller_batches=True)
+        model = training.Run(Path(folder) / "run").model()
+        found = tasks.evaluate(model, examples.subset(parts["test"]), verbose=0)
     keras.backend.clear_session()
-    return float(found.accuracy)
+    return {"accuracy": float(found.accuracy), "macro_f1": found.macro_f1}
 
 
-def table(found: dict[str, float], images: list[int], recipes: list[str]) -> str:
-    """Returns a Markdown table of mean accuracies with 95% intervals over the draws."""
-    rows = [["recipe", *(f"{number} images" for number in images)], ["---"] * (1 + len(images))]
+def cell(values: list[float]) -> str:
+    """Formats a mean over the draws with its 95% interval."""
+    if len(values) < 2:
+        return f"{values[0]:.3f}" if values else ""
+    mean, low, high = evaluation.mean_interval(values)
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+
+
+def table(found: Results, columns: list[str], recipes: list[str], metric: str) -> str:
+    """Returns a Markdown table of means over the draws, and of differences to the first recipe."""
+    rows = [["recipe", *columns], ["---"] * (1 + len(columns))]
     for recipe in recipes:
         cells = []
-        for number in images:
-            values = [v for k, v in found.items() if k.rpartition(" ")[0] == f"{recipe} {number}"]
-            if len(values) > 1:
-                mean, low, high = evaluation.mean_interval(values)
-                cells.append(f"{mean:.3f} ({low:.3f} to {high:.3f})")
-            else:
-                cells.append(f"{values[0]:.3f}" if values else "")
+        for column in columns:
+            keys = [k.rpartition(" ")[2] for k in found if k.startswith(f"{recipe} {column} ")]
+            values = [found[f"{recipe} {column} {draw}"][metric] for draw in keys]
+            firsts = [found.get(f"{recipes[0]} {column} {draw}") for draw in keys]
+            text = cell(values)
+            if recipe != recipes[0] and values and None not in firsts:
+                pairs = zip(values, firsts, strict=True)
+                text += f"; {cell([value - first[metric] for value, first in pairs if first])}"
+            cells.append(text)
         rows.append([recipe, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -93,21 +112,28 @@ def main() -> None:
     parser.add_argument("--model", default="ViTTi16")
     parser.add_argument("--weights", default="imagenet")
     parser.add_argument("--images", type=int, nargs="+", default=[5, 10, 50, 200])
+    parser.add_argument("--long-tail", type=int, nargs=2, help="largest and smallest class")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--test", type=int, default=500)
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
     parser.add_argument("--out", type=Path, default=Path("few_images.json"))
     options = parser.parse_args()
     examples = data.load(options.data)
-    found = json.loads(options.out.read_text()) if options.out.exists() else {}
+    classes = len(examples.class_names)
+    sets = {f"{number} images": [number] * classes for number in options.images}
+    if options.long_tail:
+        sets = {"long tail": np.geomspace(*options.long_tail, classes).round().astype(int).tolist()}
+    found: Results = json.loads(options.out.read_text()) if options.out.exists() else {}
     for draw in range(options.draws):
-        for images in options.images:
+        for column, sizes in sets.items():
             for recipe in options.recipes:
-                key = f"{recipe} {images} {draw}"
+                key = f"{recipe} {column} {draw}"
                 if key not in found:
-                    found[key] = accuracy(options, examples, recipe, images, draw)
+                    found[key] = scores(options, examples, recipe, sizes, draw)
                     files.write_json(options.out, found)
-    print(f"{hardware()}.\n\n{table(found, options.images, options.recipes)}")
+    print(f"{hardware()}.\n")
+    for metric in ("accuracy", "macro_f1"):
+        print(f"{metric}\n\n{table(found, list(sets), options.recipes, metric)}\n")
 
 
 if __name__ == "__main__":

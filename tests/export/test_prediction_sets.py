@@ -48,3 +48,15 @@ def test_every_file_has_the_sets_of_the_model(tmp_path: Path) -> None:
         assert found["set_size"].tolist() == [size]
         expected = prediction_set(found["probabilities"], loaded[1].preprocessing)
         np.testing.assert_array_equal(found["set"], expected)
+
+
+def test_sets_of_several_labels_are_refused(tmp_path: Path) -> None:
+    preprocessing = Preprocessing(size=(8, 8), class_names=tuple("abc"), thresholds=(0.5,) * 3)
+    config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
+    model = models.build(
+        config.replace(classifier_activation="sigmoid"), preprocessing=preprocessing
+    )
+    digits = data.load("digits").subset(range(5))
+    with pytest.raises(ValueError, match="`coverage` must be None unless every image has one cl"):
+        export.bundle(model, tmp_path / "out", examples=digits, coverage=0.9, verbose=0)
+    assert not (tmp_path / "out").exists()

@@ -11,6 +11,7 @@ from keras_vit.tasks.classification.conformal import (
     set_outputs,
 )
 from keras_vit.tasks.classification.prediction import prediction, served_predictions
+from keras_vit.tasks.classification.task import Classification
 from tests.helpers import numpy
 
 
@@ -83,3 +84,12 @@ def test_sets_of_a_server_have_names() -> None:
         "message": np.array(["", "damaged"]),
     }
     assert [one.set for one in served_predictions(answer)] == [("c", "b", "class 0"), None]
+
+
+def test_table_has_the_set_and_its_size() -> None:
+    table = Classification(None).table(sets(0.3))
+    found = prediction(np.array([0.2, 0.35, 0.45], "float32"), sets(0.3))
+    row = table.row("a.jpg", found)
+    assert (row["set"], row["set_size"]) == ("c|b", 2)
+    assert set(row) <= {*table.columns}
+    assert "set" not in Classification(None).table(Preprocessing(class_names=("a",))).columns
