@@ -90,8 +90,9 @@ def train_folds(
         output_folder.require_new_run(out)
     runs = [RunFolder(out / f"fold_{index + 1}") for index in range(config.folds)]
     for index, run in enumerate(runs):
-        print(f"Fold {index + 1} of {config.folds}")
-        if resume and run.curves.is_file():  # the last file of a run
+        complete = resume and run.curves.is_file()  # the last file of a run
+        print(f"Fold {index + 1} of {config.folds}{' is complete' * complete}")
+        if complete:
             continue
         one = dataclasses.replace(config, fold=index)
         try:
