@@ -117,6 +117,7 @@ with atomic_path(sys.argv[1]) as temporary:
 """
 
 
+@pytest.mark.slow
 def test_atomic_path_survives_a_kill(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     target.write_text("precious")

@@ -29,8 +29,8 @@ def label_errors(labels: ArrayLike, probabilities: ArrayLike) -> tuple[np.ndarra
         each.
 
     Examples:
-        >>> probabilities = [[0.9, 0.1], [0.2, 0.8], [0.8, 0.2], [0.1, 0.9]]
-        >>> label_errors([0, 1, 1, 1], probabilities)
+        >>> probabilities = [[0.9, 0.1], [0.7, 0.3], [0.9, 0.1], [0.1, 0.9], [0.2, 0.8]]
+        >>> label_errors([0, 0, 1, 1, 1], probabilities)
         (array([2]), array([0]))
 
     Reference: https://arxiv.org/abs/1911.00068

@@ -73,27 +73,6 @@ def test_every_option_reaches_the_run(call: Call, asked: dict[str, Any], tmp_pat
     }
 
 
-def test_folds_are_trained_one_after_another(
-    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(training, "train_folds", lambda config, out, **o: seen.append((config, o)))
-    options = ("--folds", 3, "--group-by", "patient", "--out", tmp_path / "folds")
-    call("train", "--data", "digits", "--weights", "none", *options)
-    config, _ = seen[0]
-    assert (config.folds, config.group_by) == (3, "patient")
-    (tmp_path / "folds" / "fold_1").mkdir(parents=True)
-    code, _, message = call("train", "--resume", "--out", tmp_path / "folds")
-    check_failure(code, message, "the folder of the run to resume")
-    (tmp_path / "folds" / "fold_1" / "config.yaml").touch()
-    assert call("train", "--resume", "--out", tmp_path / "folds")[0] == 0
-    assert seen[1][1]["resume"]
-    (tmp_path / "folds" / "folds.json").touch()
-    output = call("train", "--resume", "--out", tmp_path / "folds")[1]
-    assert f"The run {tmp_path / 'folds'} has already finished." in output
-    assert len(seen) == 2
-
-
 def test_sgd_has_its_own_learning_rate_and_no_decay(call: Call, asked: dict[str, Any]) -> None:
     call("train", "--data", "digits", "--optimizer", "sgd", "--weights", "imagenet")
     assert asked["config"].recipe == FINETUNE.replace(**SGD)

@@ -155,6 +155,7 @@ def test_what_cannot_be_tested_is_a_note() -> None:
     assert check(model).evidence == "Not tested: no trainable parameters."
 
 
+@pytest.mark.slow
 def test_a_run_is_tested_with_its_own_recipe(tmp_path: Path) -> None:
     run = Run(tmp_path)
     recipe = Recipe(

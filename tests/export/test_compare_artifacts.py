@@ -28,6 +28,7 @@ def artifacts(exported: dict[str, Path]) -> list[Artifact]:
     ]
 
 
+@pytest.mark.slow
 def test_verify_compares_image_by_image_in_another_process(
     exported: dict[str, Path], expected: np.ndarray, labeled: Examples, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_mediapipe_reads_a_file(
                 np.testing.assert_allclose(scores, row, atol=limit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("quantization", "oldest"),
     [("float32", "2.9.0"), ("dynamic_range", "2.17.0"), ("int8", "2.9.0"), ("int16x8", "2.20.0")],

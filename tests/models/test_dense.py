@@ -11,7 +11,7 @@ from keras_vit.models.dense import Segmenter
 from tests.helpers import JIT, normal, numpy, tiny_config
 
 
-@pytest.mark.parametrize("head", ["adapter", "linear"])
+@pytest.mark.parametrize("head", [pytest.param("adapter", marks=pytest.mark.slow), "linear"])
 def test_segmenter_trains_every_variable_and_reloads(head: str, tmp_path: Path) -> None:
     backbone = models.build(tiny_config(classes=0, pooling="none"))
     model = Segmenter(backbone, classes=3, head=head, width=8)

@@ -50,6 +50,7 @@ def test_the_answer_is_not_rounded(dtype: str) -> None:
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)  # measured: 1.2e-7; rounded: 2e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["merge", "prune"])
 def test_a_model_with_fewer_tokens_answers_the_same(method: str) -> None:
     model = models.reduce_tokens(tiny_model(), 2, method=method)

@@ -115,6 +115,7 @@ def test_rematerialization_changes_no_gradient(kind: str) -> None:
         assert np.abs(one - other).max() < 1e-6
 
 
+@pytest.mark.slow
 @each_kind
 def test_features_and_attention_of_the_network(kind: str) -> None:
     model, images = trained(kind)

@@ -41,6 +41,7 @@ def test_tokens_are_those_of_the_library(case: Path, tmp_path: Path) -> None:
     assert difference <= TOLERANCE * np.abs(expected).max()
 
 
+@pytest.mark.slow
 def test_model_with_windows_trains_every_variable_and_reloads(tmp_path: Path) -> None:
     config = tiny_config(window_size=2, global_blocks=1)
     assert config.windows == (2, None)

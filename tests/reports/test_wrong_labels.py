@@ -29,6 +29,7 @@ def write_colors(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_swapped_labels_are_found_and_corrected(
     nano: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], call: Call
 ) -> None:

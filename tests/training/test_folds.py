@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training import FoldsReport, Run, RunConfig, train_folds
+from tests.cli.commands import Call, check_failure
+from tests.cli.conftest import call as call
 
 pytestmark = pytest.mark.tensorflow
 
@@ -54,3 +57,24 @@ def test_stopped_folds_are_resumed(
     found = [json.loads(run.evaluation.read_text())["accuracy"] for run in runs]
     assert report.scores["accuracy"] == tuple(found)
     assert json.loads((out / "folds.json").read_text()) == report.to_json()
+
+
+def test_folds_are_trained_one_after_another(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(training, "train_folds", lambda config, out, **o: seen.append((config, o)))
+    options = ("--folds", 3, "--group-by", "patient", "--out", tmp_path / "folds")
+    call("train", "--data", "digits", "--weights", "none", *options)
+    config, _ = seen[0]
+    assert (config.folds, config.group_by) == (3, "patient")
+    (tmp_path / "folds" / "fold_1").mkdir(parents=True)
+    code, _, message = call("train", "--resume", "--out", tmp_path / "folds")
+    check_failure(code, message, "the folder of the run to resume")
+    (tmp_path / "folds" / "fold_1" / "config.yaml").touch()
+    assert call("train", "--resume", "--out", tmp_path / "folds")[0] == 0
+    assert seen[1][1]["resume"]
+    (tmp_path / "folds" / "folds.json").touch()
+    output = call("train", "--resume", "--out", tmp_path / "folds")[1]
+    assert f"The run {tmp_path / 'folds'} has already finished." in output
+    assert len(seen) == 2

@@ -98,6 +98,7 @@ def test_complete_run_is_left_alone(
     assert training_model.calls == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epoch", "step", "says"),
     [

@@ -209,7 +209,9 @@ def test_float16_scales_the_loss(model: keras.Model) -> None:
     assert isinstance(optimizer.inner_optimizer, keras.optimizers.Adam)
 
 
-@pytest.mark.parametrize("name", ["token", "gap_representation"])
+@pytest.mark.parametrize(
+    "name", ["token", pytest.param("gap_representation", marks=pytest.mark.slow)]
+)
 def test_updates_equal_the_official_ones(
     test_data: Path, tmp_path: Path, recipe: ModuleType, name: str
 ) -> None:

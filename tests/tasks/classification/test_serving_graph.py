@@ -32,9 +32,9 @@ def served(model: keras.Model, folder: Path) -> ServedClassifier:
     "changes",
     [
         {"num_layers": 2},
-        {"pooling": "map"},
-        {"pooling": "gap", "class_token": False},
-        {"register_tokens": 2, "distillation_token": True},
+        pytest.param({"pooling": "map"}, marks=pytest.mark.slow),
+        pytest.param({"pooling": "gap", "class_token": False}, marks=pytest.mark.slow),
+        pytest.param({"register_tokens": 2, "distillation_token": True}, marks=pytest.mark.slow),
     ],
     ids=["class token", "attention pooling", "mean", "registers"],
 )

@@ -51,7 +51,7 @@ def test_teacher_makes_a_distilled_classifier(nano: str, tmp_path: Path) -> None
     assert type(Classification(plain).objective(network, digits)) is ClassificationObjective
 
 
-@pytest.mark.parametrize("distilled", [False, True])
+@pytest.mark.parametrize("distilled", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_temperature_becomes_part_of_the_saved_model(distilled: bool, tmp_path: Path) -> None:
     digits = data.load("digits").subset(range(150))
     config = models.size("Micro/4").replace(
