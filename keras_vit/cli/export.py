@@ -50,7 +50,9 @@ def export(
         float | None,
         of_proof(
             "Add prediction sets (outputs set and set_size), which contain the true class with "
-            "this probability, such as 0.99; chosen on all images to verify on."
+            "this probability, such as 0.99; chosen on all images to verify on.",
+            min=0,
+            max=1,
         ),
     ] = None,
     sample: Annotated[int, of_proof("Number of images to verify on without --full.", min=1)] = 200,

@@ -95,7 +95,9 @@ GroupOption = Annotated[
 ]
 FoldsOption = Annotated[
     int | None,
-    of_run("Cross-validation: a run for each fold, and the mean and spread of their scores."),
+    of_run(
+        "Cross-validation: a run for each fold, and the mean and spread of their scores.", min=2
+    ),
 ]
 BadImageOption = Annotated[
     choices.OnBadImage,

@@ -197,6 +197,8 @@ def bundle(
     arguments.positive_int("tflite_batch_size", tflite_batch_size)
     source, limits = _Source.of(run, examples), limits or Limits()
     exported = source.exported
+    if coverage is not None:
+        arguments.inner_fraction("coverage", coverage)
     if coverage is not None and not exported.task.has_sets:
         raise ValueError(
             "`coverage` must be None unless every image has one class. Received: "

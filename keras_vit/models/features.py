@@ -92,7 +92,7 @@ def representation(model: keras.Model) -> keras.Model:
         >>> representation(models.build(config)).output_shape
         (None, 96)
     """
-    heads = _classifiers(model)
+    heads = classifiers(model)
     last, ending = last_layer(model), last_activation.ending_of(model)
     decides = heads and ending in ("softmax", "sigmoid") and not hasattr(last, "kernel")
     dropped = [*heads, last] if decides else heads
@@ -156,7 +156,7 @@ def _prepared(data: Any, model: keras.Model, batch_size: int) -> Any:
     return dataset.map(lambda images, labels: images)
 
 
-def _classifiers(model: keras.Model) -> list[keras.layers.Layer]:
+def classifiers(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns the classifier layers of a model: keras_vit's heads, or else the last Dense layer."""
     found = list(layers_of(model))
     dense = [layer for layer in found if isinstance(layer, keras.layers.Dense)]

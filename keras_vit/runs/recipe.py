@@ -164,9 +164,11 @@ class Recipe:
                 f"`layer_decay` must be in (0, 1]. Received: layer_decay={self.layer_decay!r}"
             )
         arguments.one_of("pooling", self.pooling, (*TOKEN_POOLINGS, "map", None))
-        if not self.epochs and not self.ridge_head:
+        if not self.epochs and (not self.ridge_head or self.ema_momentum):
             raise ValueError(
-                "`epochs` must be 1 or more, or 0 with ridge_head=true. Received: epochs=0"
+                "`epochs` must be 1 or more, or 0 with ridge_head=true and ema_momentum=0. "
+                f"Received: epochs=0, ridge_head={self.ridge_head}, "
+                f"ema_momentum={self.ema_momentum}"
             )
         if self.ridge_head and self.loss != "softmax":
             raise ValueError(

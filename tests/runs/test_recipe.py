@@ -15,7 +15,11 @@ pytestmark = pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("epochs", 0, "`epochs` must be 1 or more, or 0 with ridge_head=true. Received: epochs=0"),
+        (
+            "epochs",
+            0,
+            "`epochs` must be 1 or more, or 0 with ridge_head=true and ema_momentum=0. Rec",
+        ),
         ("epochs", 2.5, "`epochs` must be a non-negative integer. Received: epochs=2.5"),
         ("batch_size", -3, "`batch_size` must be a positive integer. Received: batch_size=-3"),
         ("optimizer", "adamv", "`optimizer` must be one of .* Did you mean 'adamw'"),

@@ -15,6 +15,7 @@ from scipy import special
 from sklearn.model_selection import StratifiedKFold
 
 from keras_vit import data, models
+from keras_vit.models.features import classifiers
 from keras_vit.tasks.classification.calibration import fit_temperature
 
 # Regularization strengths for each image; the features are standardized.
@@ -100,7 +101,8 @@ def fit_head(network: keras.Model, training: data.Examples, seed: int) -> None:
     print(f"Fitting the classifier on the features of {len(training)} images ...", flush=True)
     features = np.asarray(models.features(network, training))
     found = fit_ridge(features, training.targets, len(training.class_names), seed)
-    network.get_layer("head").set_weights([found.kernel, found.bias])
+    for head in classifiers(network):
+        head.set_weights([found.kernel, found.bias])
     print(
         f"Ridge regression: cross-validated accuracy {found.accuracy:.4f}, log loss "
         f"{found.log_loss:.4f}, regularization strength {found.strength:.2g} for each image."

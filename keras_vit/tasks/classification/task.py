@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import filecmp
 import math
 import shutil
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from sklearn.metrics import accuracy_score
 from keras_vit import arguments, data, files, models, zoo
 from keras_vit.evaluation import slice_accuracies
 from keras_vit.models import cloning, last_activation
+from keras_vit.models.features import classifiers
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
@@ -180,7 +182,7 @@ class Classification(Task):
     def evaluate_run(
         self, run: RunFolder, validation: data.Examples, *, verbose: int = 0
     ) -> Evaluation:
-        same = run.best.exists() and run.best.read_bytes() == run.last.read_bytes()
+        same = run.best.exists() and filecmp.cmp(run.best, run.last, shallow=False)
         found = set_temperature(run.last, validation, verbose)
         if same:
             with files.atomic_path(run.best) as temporary:
@@ -249,9 +251,8 @@ def set_temperature(path: Path, held_out: data.Examples, verbose: int = 0) -> Pr
     temperature = choose_temperature(found.targets, found.outputs)
     if temperature == 1:
         return found
-    for layer in cloning.layers_of(model):
-        if layer.name in ("head", "distillation_head"):
-            layer.set_weights([weight / temperature for weight in layer.get_weights()])
+    for head in classifiers(model):
+        head.set_weights([weight / temperature for weight in head.get_weights()])
     with files.atomic_path(path) as temporary:
         model.save(temporary)
     print(f"{path.name}: logits divided by the temperature {temperature:.3f}, to calibrate them.")
@@ -283,8 +284,10 @@ def class_weights(training: data.Examples) -> np.ndarray:
 
 def _logit_offsets(training: data.Examples, adjustment: float) -> np.ndarray | None:
     """Returns the logarithm of each class's frequency times `adjustment`; None for 0."""
-    counts = training.class_counts() if adjustment else np.ones(1)
-    return adjustment * np.log(np.maximum(counts, 1) / counts.sum()) if adjustment else None
+    if not adjustment:
+        return None
+    counts = training.class_counts()
+    return adjustment * np.log(np.maximum(counts, 1) / counts.sum())
 
 
 def _lines(class_names: tuple[str, ...]) -> str:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from keras_vit import models, tasks, training
+from keras_vit import data, models, tasks, training
 from keras_vit.runs import history
-from keras_vit.tasks.classification.ridge_head import fit_ridge
+from keras_vit.tasks.classification.ridge_head import fit_head, fit_ridge
 from keras_vit.training import Recipe
 from keras_vit.weights.whole_models import load_model
 
@@ -72,11 +72,33 @@ def test_run_of_no_epochs_saves_the_fitted_classifier(nano: str, tmp_path: Path)
     assert again.accuracy == report.accuracy
 
 
+@pytest.mark.tensorflow
+def test_two_heads_share_the_fitted_classifier() -> None:
+    digits = data.load("digits").subset(range(60))
+    config = models.size("Micro/4").replace(
+        **{"num_layers": 1, "hidden_size": 12, "num_heads": 2, "mlp_dim": 17},
+        **{"image_size": (8, 8), "classes": 10, "classifier_activation": None},
+        **{"distillation_token": True, "distillation_head": True},
+    )
+    network = models.build(config)
+    fit_head(network, digits, seed=0)
+    features = models.features(network, digits)
+    found = fit_ridge(features, digits.targets, 10)
+    images = np.zeros((2, 8, 8, 3), "float32")
+    expected = models.features(network, images) @ found.kernel + found.bias
+    np.testing.assert_allclose(network.predict(images, verbose=0), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
         ("regression", {"ridge_head": True}, "`ridge_head` must be False with the task regression"),
         ("multi_label", {"ridge_head": True}, "`ridge_head` must be False with the task multi_la"),
+        (
+            "classification",  # the first step sets the averages
+            {"epochs": 0, "ridge_head": True, "ema_momentum": 0.9},
+            "`epochs` must be 1 or more, or 0 with .*ema_momentum=0.9",
+        ),
         ("classification", {"epochs": 0}, "`epochs` must be 1 or more, or 0 with ridge_head=true"),
         (
             "classification",
