@@ -75,6 +75,7 @@ def run_without_tensorflow(code: str, folder: Path) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_packages_are_imported_without_tensorflow(tmp_path: Path) -> None:
     done = run_without_tensorflow(IMPORTS + CHECK, tmp_path)
     assert done.returncode == 0, done.stderr

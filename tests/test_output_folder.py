@@ -85,6 +85,7 @@ def test_a_finished_folder_does_not_name_its_writer(
         assert is_output(folder)
 
 
+@pytest.mark.slow
 def test_of_processes_that_start_at_once_one_wins(tmp_path: Path) -> None:
     package = Path(keras_vit.output_folder.__file__).parent
     for number in range(8):

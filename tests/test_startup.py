@@ -79,6 +79,7 @@ def test_quiet_tensorflow_does_without_stderr() -> None:
     assert (done.stdout, done.returncode) == (b"1\n", 0)
 
 
+@pytest.mark.slow
 def test_package_lists_its_public_names_and_imports_subpackages_on_access() -> None:
     code = """
 import keras_vit

@@ -45,7 +45,7 @@ def class_map(
     return tf.map_fn(row, (places[0], seen[0]), fn_output_signature=(kind, kind)[: 1 + confident])
 
 
-_compiled = tf.function(class_map, reduce_retracing=True)
+_compiled = tf.function(class_map, autograph=False, reduce_retracing=True)
 
 
 def found_classes(

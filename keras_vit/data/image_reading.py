@@ -300,12 +300,17 @@ def _results(
 ) -> list[tf.Tensor]:
     """Returns the index and result of each image on which `each` succeeds, then `default`."""
     number = tf.size(encoded)
+
+    @tf.autograph.experimental.do_not_convert
+    def with_index(index: tf.Tensor, image: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return index, *each(image)
+
     # `ignore_errors` skips undecodable images without an operator that a server lacks. It also
     # skips out-of-memory errors, so that the image is reported as damaged. The last element keeps
     # the dataset from being empty.
     images = (
         tf.data.Dataset.from_tensor_slices((tf.range(number), encoded))
-        .map(lambda index, image: (index, *each(image)), num_parallel_calls=at_once)
+        .map(with_index, num_parallel_calls=at_once)
         .ignore_errors()
         .concatenate(tf.data.Dataset.from_tensors((-1, *default)))
         .batch(tf.cast(number, tf.int64) + 1)
@@ -323,9 +328,12 @@ def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
     # an error.
     none = tf.constant(0, tf.int64)
     damaged = (tf.zeros((0, 0, 3), tf.uint8), False, Header(tf.constant(DAMAGED), none, none))
-    images = tf.data.Dataset.from_tensors(encoded).map(
-        lambda image: _inspected(image, 16 * LOCAL.max_pixels)  # of a JPEG decoded at 1/4
-    )
+
+    @tf.autograph.experimental.do_not_convert
+    def inspected(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
+        return _inspected(image, 16 * LOCAL.max_pixels)  # of a JPEG decoded at 1/4
+
+    images = tf.data.Dataset.from_tensors(encoded).map(inspected)
     images = images.ignore_errors().concatenate(tf.data.Dataset.from_tensors(damaged))
     return images.take(1).get_single_element()
 

@@ -216,6 +216,7 @@ class _Pipeline:
     def dataset(self, epochs: int, initial_epoch: int, initial_step: int) -> tf.data.Dataset:
         """Returns all remaining batches, starting at a given step of an epoch."""
 
+        @tf.autograph.experimental.do_not_convert
         def order(epoch: tf.Tensor) -> tf.data.Dataset:
             return self.order(epoch, tf.where(epoch == initial_epoch, initial_step, 0))
 
@@ -257,6 +258,7 @@ class _Pipeline:
             images = tf.reshape(images, (-1,))[: len(self.examples)]
         return shuffle(images, seed=self.key(_REPETITION, epoch))
 
+    @tf.autograph.experimental.do_not_convert
     def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
         """Reads and augments an image; also returns the seeds for erasing and mixing."""
         encoded, target = self.read(image // self.copies)
@@ -271,6 +273,7 @@ class _Pipeline:
             changed = self.finish(changed, erasing)
         return changed, target, erasing, mixing
 
+    @tf.autograph.experimental.do_not_convert
     def batch(
         self, images: tf.Tensor, labels: Any, erasing: tf.Tensor, mixing: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:

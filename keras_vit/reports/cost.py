@@ -25,7 +25,7 @@ def flops(model: keras.Model) -> int | None:
     if backend == "tensorflow":
         import tensorflow as tf
 
-        function = tf.function(lambda x: model(x, training=False))
+        function = tf.function(lambda x: model(x, training=False), autograph=False)
         graph = function.get_concrete_function(tf.TensorSpec(shape, tf.float32)).graph
         options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
         options["output"] = "none"

@@ -85,7 +85,7 @@ class TensorFlowSteps:
     ) -> Callable[[Any], dict[str, Any]]:
         strategy = self.distribute_strategy
 
-        @tf.function
+        @tf.function(autograph=False)
         def run(iterator: Any) -> dict[str, Any]:
             def quiet(data: Any) -> None:
                 step(data)

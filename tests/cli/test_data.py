@@ -129,6 +129,7 @@ def test_preview_shows_what_the_model_sees(call: Call, photos: Path, sheets: lis
     np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_preview_follows_from_its_seed(call: Call, photos: Path, sheets: list) -> None:
     for seed in (3, 3, 5):
         assert call("preview", photos, "--image-size", "16", "--seed", seed)[0] == 0

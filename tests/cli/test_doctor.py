@@ -72,6 +72,7 @@ def test_doctor_prints_evidence_and_fix_and_ends_with_1(
     assert f"Written: {tmp_path}/report.json" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pixels", "code"), [("0..1", 0), ("-1..1", 1)])
 def test_doctor_is_told_the_pixels_of_another_library(
     call: Call, tmp_path: Path, photos: Path, pixels: str, code: int
@@ -85,6 +86,7 @@ def test_doctor_is_told_the_pixels_of_another_library(
     assert ("pixels scaled differently" in output) == bool(code)
 
 
+@pytest.mark.slow
 def test_doctor_takes_the_learning_rate_and_the_sizes(
     call: Call, healthy: Path, photos: Path
 ) -> None:
@@ -97,6 +99,7 @@ def test_doctor_takes_the_learning_rate_and_the_sizes(
     assert "on 60 images" in output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 def test_doctor_of_a_run_needs_no_data(call: Call, tmp_path: Path, photos: Path) -> None:
     run = Run(tmp_path)

@@ -155,6 +155,7 @@ def test_evaluate_needs_a_split_that_is_there(
     )
 
 
+@pytest.mark.slow
 def test_evaluate_tells_the_accuracy_on_the_values_of_a_column(
     run: Path, photos: Path, call: Call, tmp_path: Path
 ) -> None:

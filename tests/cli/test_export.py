@@ -45,6 +45,7 @@ def test_predict_prints_labels_for_every_artifact(
     check_predictions(output, images, predictor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("artifact", ["last.keras", "."])
 def test_predict_takes_a_run_and_its_model(
     run: Path, predictor: export.Predictor, call: Call, artifact: str
@@ -55,6 +56,7 @@ def test_predict_takes_a_run_and_its_model(
     check_predictions(output, images, predictor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["grpc_address", "rest_address"])
 def test_predict_asks_a_server(
     exported: Path, run: Path, predictor: export.Predictor, call: Call, transport: str
@@ -264,6 +266,7 @@ def test_predict_of_a_missing_image_is_refused(run: Path, call: Call, tmp_path: 
     )
 
 
+@pytest.mark.slow
 def test_predict_of_a_truncated_image_goes_on(run: Path, call: Call, tmp_path: Path) -> None:
     image = next(path for path in (run / "samples").iterdir() if path.suffix == ".jpg")
     (tmp_path / "half.jpg").write_bytes(image.read_bytes()[:150])

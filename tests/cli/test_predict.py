@@ -86,6 +86,7 @@ def test_predict_writes_a_table(
         assert not row.get("message")
 
 
+@pytest.mark.slow
 def test_predict_writes_the_probability_of_every_class(
     run: Path, folder: Path, call: Call, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_predict_writes_features(
     np.testing.assert_allclose(np.float32(found), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_predict_writes_features_of_weights_without_a_classifier(
     folder: Path, call: Call, tmp_path: Path
 ) -> None:

@@ -250,6 +250,7 @@ def test_train_without_data_is_refused(call: Call) -> None:
     check_failure(code, message, "`--data` must name the training images")
 
 
+@pytest.mark.slow
 def test_text_named_jpg_is_listed_or_left_out(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

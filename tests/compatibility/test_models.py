@@ -79,6 +79,7 @@ def test_keras_file_keeps_its_configuration_and_contract(name: str) -> None:
     assert models.preprocessing_of(model) == preprocessing
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_compiled_model_goes_on_training(expected: Expected) -> None:
     import keras_vit.training  # noqa: F401 - registers the schedule

@@ -72,6 +72,7 @@ def test_finished_run_is_evaluated_as_it_was(files: Path) -> None:
     assert {name: report[name] for name in stored} == stored
 
 
+@pytest.mark.slow
 def test_finished_run_is_evaluated_by_the_command(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -250,6 +250,7 @@ def test_augment_hands_every_number_on(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+@pytest.mark.slow
 def test_augment_follows_from_its_seed_also_inside_tf_data() -> None:
     def of_seed(i: tf.Tensor) -> tf.Tensor:
         return changed(tf.constant(NOISE), tf.stack([i, 3]), PREPROCESSING, EVERYTHING)

@@ -120,6 +120,7 @@ def test_every_reader_decodes_alike() -> None:
     np.testing.assert_array_equal(read.pixels[0], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_training_cuts_the_same_part_out_of_a_smaller_image(orientation: int) -> None:
     preprocessing = Preprocessing(size=(20, 20))

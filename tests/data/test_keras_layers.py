@@ -128,6 +128,7 @@ def test_several_layers_are_applied_in_order() -> None:
     np.testing.assert_array_equal(labels, y)
 
 
+@pytest.mark.slow
 def test_layers_come_before_scaling_erasing_and_mixing(noise: Noise) -> None:
     """The layer sees pixels, what follows sees its result."""
     black = keras.layers.RandomBrightness((-1.0, -1.0))

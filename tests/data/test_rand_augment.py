@@ -151,6 +151,7 @@ def test_rand_augment_follows_from_its_seed() -> None:
     assert IMAGE.tobytes() not in first[:3]
 
 
+@pytest.mark.slow
 def test_rand_augment_is_the_same_inside_tf_data() -> None:
     def changed(i: tf.Tensor) -> tf.Tensor:
         image = rand_augment.rand_augment(

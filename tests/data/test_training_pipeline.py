@@ -147,6 +147,7 @@ def test_every_image_waits_equally_often(identified: Examples) -> None:
     assert np.abs(first - 27.3).max() < 4 * 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flip", "flip_safe"), [(True, False), (False, True)])
 def test_unsafe_or_unwanted_flip_is_not_done(noise: Noise, flip: bool, flip_safe: bool) -> None:
     gradient = np.repeat(np.arange(0, 210, 30, dtype="uint8")[None, :, None], 5, axis=0)

@@ -86,6 +86,7 @@ def test_what_the_data_check_finds_is_passed_on() -> None:
     assert f"{examples.names[20]} = {examples.names[21]}" in findings[2].evidence
 
 
+@pytest.mark.slow
 def test_classes_of_images_that_show_several_are_counted() -> None:
     labels = (*"01234567", "eight", "9")
     model = solve(carries=dataclasses.replace(PREPROCESSING, class_names=labels), ending="sigmoid")

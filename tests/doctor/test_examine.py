@@ -126,6 +126,7 @@ def test_findings_become_json() -> None:
     assert [row["name"] for row in json.loads(text)] == [finding.name for finding in findings]
 
 
+@pytest.mark.slow
 def test_pixels_of_another_library_can_be_named() -> None:
     unit = dataclasses.replace(PREPROCESSING, mean=0.0, std=1.0)
     few, model = DIGITS.subset(range(150)), solve(unit, None)

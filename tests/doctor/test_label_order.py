@@ -32,6 +32,7 @@ def test_labels_that_fit_are_fine(healthy: DoctorContext) -> None:
     assert max(found.numbers["accuracy_shifted"].values()) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [1, -1])
 def test_labels_shifted_by_one_are_found(shift: int) -> None:
     found = check([(k + shift) % 10 for k in range(10)])
@@ -59,6 +60,7 @@ def test_two_swapped_classes_among_ten_are_found() -> None:
     assert found.numbers["permutation"] == {"8": 9, "9": 8}
 
 
+@pytest.mark.slow
 def test_two_swapped_classes_of_two_are_found() -> None:
     two = DIGITS.subset(np.flatnonzero(DIGITS.targets < 2))
     carries = dataclasses.replace(PREPROCESSING, class_names=("1", "0"))
@@ -117,6 +119,7 @@ def test_outputs_are_counted_and_have_names(
     assert f"The model has {outputs} outputs" in found.evidence
 
 
+@pytest.mark.slow
 def test_new_model_without_names_is_told_how_to_get_them() -> None:
     found = only(check_names(DoctorContext(tiny_vit(), DIGITS.subset(range(30)))))
     assert found.name == "classes without names"

@@ -52,6 +52,7 @@ def test_range_test_steps_by_the_rates_it_reports() -> None:
     np.testing.assert_allclose(curve.losses, np.array(losses[1:]) / losses[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [None, "softmax", "sigmoid"])
 def test_range_test_puts_everything_back(ending: str | None) -> None:
     x, y = problem()

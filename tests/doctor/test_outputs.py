@@ -99,6 +99,7 @@ def test_softmax_along_another_axis_is_found() -> None:
     np.testing.assert_allclose(found.numbers["largest_sum"], context.raw.sum(axis=1).max())
 
 
+@pytest.mark.slow
 def test_softmax_for_several_classes_is_found() -> None:
     for ending, severity in (("softmax", "warning"), ("sigmoid", "fine")):
         found = only(check_outputs(DoctorContext(solve(ending=ending), several())))

@@ -285,6 +285,7 @@ export.bundle(model, sys.argv[1], examples=digits, **options)
 """
 
 
+@pytest.mark.slow
 def test_full_disk_names_the_folder(
     model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def test_predictor_of_a_model_computes_what_the_model_does(
     assert loaded.name == "vit"
 
 
+@pytest.mark.slow
 def test_predictor_of_a_model_does_not_compile_by_xla_for_each_batch_size(
     model: keras.Model, images: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ def pixels_of(images: list[bytes]) -> np.ndarray:
     return np.stack([resize_and_crop(decode(i, PREPROCESSING), PREPROCESSING) for i in images])
 
 
-@pytest.mark.parametrize("gelu", ["tanh", "exact"])
+@pytest.mark.parametrize("gelu", ["tanh", pytest.param("exact", marks=pytest.mark.slow)])
 def test_onnx_computes_the_same(gelu: str, images: list[bytes], tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
     model = tiny(gelu=gelu)

@@ -124,6 +124,7 @@ def test_write_leaves_no_path_of_the_machine_in_the_files(exported: dict[str, Pa
     assert [path.name for path in files if folder in path.read_bytes()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_write_stores_each_weight_once(
     model: keras.Model, exported: dict[str, Path], precision: str, tmp_path: Path

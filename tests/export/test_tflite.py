@@ -143,6 +143,7 @@ def test_whole_numbers_stay_whole(quantizations: dict[str, Path]) -> None:
         assert "NEG" not in operators(quantization)
 
 
+@pytest.mark.slow
 def test_bytes_go_in_as_they_are_also_after_dark_images(model: keras.Model, tmp_path: Path) -> None:
     dark = [tf.io.encode_png(np.full((20, 20, 3), level, np.uint8)).numpy() for level in (9, 40)]
     path = tflite.write(model, tmp_path / "model.tflite", "int8", images=dark)
@@ -159,6 +160,7 @@ def test_calibrated_rungs_need_images(model: keras.Model, tmp_path: Path) -> Non
         tflite.write(model, tmp_path / "model.tflite", "int4")
 
 
+@pytest.mark.slow
 def test_a_file_for_several_images_answers_for_any_number(
     model: keras.Model, images: list[bytes], expected: np.ndarray, tmp_path: Path
 ) -> None:

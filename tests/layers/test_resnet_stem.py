@@ -161,7 +161,7 @@ def stored_part(found: dict[str, np.ndarray], name: str) -> np.ndarray:
         "hybrid",
         "hybrid_low_contrast",
         "hybrid_odd_nonsquare",
-        "hybrid_stem_only",
+        pytest.param("hybrid_stem_only", marks=pytest.mark.slow),
         pytest.param("R26+ViT-S_32_224", marks=pytest.mark.slow),
     ],
 )

@@ -24,6 +24,7 @@ def plain(layer: PruningBlock) -> TransformerBlock:
     return other
 
 
+@pytest.mark.slow
 def test_pruning_block_contract() -> None:
     layer = PruningBlock(3, 7, num_reduced=3, prefix_tokens=2)
     parameters = 4 * 12 * 12 + 4 * 12 + 2 * 12 * 7 + 7 + 12 + 4 * 12

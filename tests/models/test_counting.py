@@ -50,6 +50,7 @@ def test_count_parameters_of_every_constructor(name: str) -> None:
     assert models.count_parameters(config) == built
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     "changes",

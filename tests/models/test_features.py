@@ -53,6 +53,7 @@ def test_features_of_a_model_that_returns_tokens() -> None:
     assert_close(features(model, IMAGES, pool="all"), tokens, 5e-6)
 
 
+@pytest.mark.slow
 def test_features_of_several_layers_in_one_pass() -> None:
     model = tiny_model(register_tokens=2)
     seen, norm = FeatureExtractor(model).activations(IMAGES), model.get_layer("encoder_norm")

@@ -35,6 +35,7 @@ def copied(model: keras.Model, form: Callable[[keras.Model], Any]) -> keras.Mode
     return InferenceModel(inputs=inputs, outputs=InferenceLayer(model, form)(inputs))
 
 
+@pytest.mark.slow
 @each_form
 def test_any_number_of_images_is_answered_the_same(form: Callable[[keras.Model], Any]) -> None:
     model = tiny_model()

@@ -19,6 +19,7 @@ from tests.helpers import assert_close, normal, tiny_model
 IMAGES = normal(3, 15, 14, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 5e-6), ("bfloat16", 0.06)])
 def test_the_copy_answers_the_same(precision: str, tolerance: float) -> None:
     model = tiny_model()
@@ -112,6 +113,7 @@ def test_a_quantized_model_answers_the_same() -> None:
     assert_close(optimize_for_inference(model)(images), model(images), 1e-6)
 
 
+@pytest.mark.slow
 def test_the_model_stays_as_it_was() -> None:
     model = tiny_model()
     before = model(IMAGES)
@@ -122,6 +124,7 @@ def test_the_model_stays_as_it_was() -> None:
     assert_close(copy(IMAGES), found, 0)
 
 
+@pytest.mark.slow
 def test_the_copy_is_a_functional_model_of_the_same_shapes() -> None:
     model = tiny_model()
     copy = optimize_for_inference(model)
@@ -237,6 +240,7 @@ def test_arguments_are_checked() -> None:
         optimize_for_inference(model, threads=3)
 
 
+@pytest.mark.slow
 def test_openvino_is_one_of_the_runtimes() -> None:
     pytest.importorskip("openvino", reason="needs the extra openvino")
     if keras.backend.backend() != "tensorflow":

@@ -105,6 +105,7 @@ def test_frozen_batch_normalization_uses_what_it_has(network: keras.Model) -> No
     assert not any(np.array_equal(numpy(w), old) for w, old in zip(moving, before, strict=True))
 
 
+@pytest.mark.slow
 def test_finished_application_answers_with_probabilities(network: keras.Model) -> None:
     half = build_application("MobileNetV2", LABELS, image_size=(32, 48), dtype="mixed_bfloat16")
     half.set_weights(network.get_weights())

@@ -24,7 +24,11 @@ def adapted(**changes: object) -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize("changes", [{}, {"swiglu": True, "mlp_norm": True}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param({}, marks=pytest.mark.slow), {"swiglu": True, "mlp_norm": True}],
+    ids=str,
+)
 def test_merged_models_equal_adapted_ones(changes: dict[str, object], tmp_path: Path) -> None:
     model = adapted(**changes)
     images = normal(4, 15, 14, 3)

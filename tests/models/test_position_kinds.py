@@ -71,6 +71,7 @@ def trained(kind: str, **fields: Any) -> tuple[keras.Model, np.ndarray]:
     return model, images
 
 
+@pytest.mark.slow
 @each_kind
 def test_every_variable_is_trained_and_counted(kind: str) -> None:
     model = models.build(config_with(kind))

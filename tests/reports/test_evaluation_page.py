@@ -133,6 +133,7 @@ def test_numbers_are_kept_beside_the_page(tmp_path: Path) -> None:
     assert content["slices"][0]["images"] == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dense", [1000, 2])
 def test_confused_pairs_are_the_most_frequent(
     dense: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -78,6 +78,7 @@ def test_fingerprint_sees_weights_graph_and_images(model: keras.Model) -> None:
     assert feature_probe.fingerprint(other, parts) != same
 
 
+@pytest.mark.slow
 def test_a_class_of_two_images_has_no_linear_classifier(model: keras.Model) -> None:
     labels = np.array(DIGITS.targets)
     few = np.r_[np.flatnonzero(labels == 0)[:2], np.flatnonzero(labels == 1)[:9]]

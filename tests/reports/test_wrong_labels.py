@@ -4,8 +4,6 @@ import csv
 import shutil
 from pathlib import Path
 
-import numpy as np
-import PIL.Image
 import pytest
 
 from keras_vit import data, training
@@ -13,20 +11,9 @@ from keras_vit.reports import write_label_errors
 from tests.cli.commands import Call
 from tests.cli.conftest import call as call
 from tests.training.conftest import nano as nano
+from tests.training.photos import write_colors
 
 pytestmark = pytest.mark.tensorflow
-
-
-def write_colors(folder: Path) -> Path:
-    """Twelve red and twelve blue images; one of each is in the other's folder."""
-    generator = np.random.default_rng(5)
-    for index in range(24):
-        pixels = generator.integers(0, 90, (9, 9, 3))
-        pixels[..., 2 * (index % 2)] += 150
-        label = ("red", "blue")[index % 2 if index > 1 else 1 - index % 2]
-        (folder / label).mkdir(parents=True, exist_ok=True)
-        PIL.Image.fromarray(pixels.astype("uint8")).save(folder / label / f"{index:02d}.png")
-    return folder
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_evaluate_counts_right_answers(digits: data.Examples) -> None:
     assert (three.recall, three.support) == (1, 5)
 
 
-@pytest.mark.parametrize("activation", ["softmax", None])
+@pytest.mark.parametrize("activation", [pytest.param("softmax", marks=pytest.mark.slow), None])
 def test_evaluate_scores_probabilities_and_logits_alike(
     digits: data.Examples, activation: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +187,7 @@ def several(
     return models.rebuild(model, preprocessing=preprocessing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["sigmoid", None])
 def test_evaluate_judges_each_label_by_its_threshold(
     pairs: data.Examples, activation: str | None

@@ -191,6 +191,7 @@ def test_stopped_run_goes_on_as_if_nothing_had_happened(
     assert (out.path / name).read_bytes() == (run.path / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_complete_run_is_only_drawn_again(run: Run, config: PretrainConfig) -> None:
     before = run.last.read_bytes(), run.history.read_bytes()
     picture = run.path / "reconstruction.png"

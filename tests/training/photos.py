@@ -20,3 +20,15 @@ def write_photos(folder: Path, classes: dict[str, int] = CLASSES) -> Path:
             path = folder / name / f"{index:02d}{('.jpg', '.png')[index % 2]}"
             PIL.Image.fromarray(pixels).save(path)
     return folder
+
+
+def write_colors(folder: Path) -> Path:
+    """Twelve red and twelve blue images; one of each is in the other's folder."""
+    generator = np.random.default_rng(5)
+    for index in range(24):
+        pixels = generator.integers(0, 90, (9, 9, 3))
+        pixels[..., 2 * (index % 2)] += 150
+        label = ("red", "blue")[index % 2 if index > 1 else 1 - index % 2]
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(pixels.astype("uint8")).save(folder / label / f"{index:02d}.png")
+    return folder

@@ -70,6 +70,7 @@ def test_average_of_a_short_run_is_close_to_its_weights() -> None:
     assert norm(zip(found, current, strict=True)) < 0.4 * norm(zip(start, current, strict=True))
 
 
+@pytest.mark.slow
 def test_validation_sees_the_average_and_training_goes_on_from_the_weights(
     training_model: TrainingModel,
 ) -> None:

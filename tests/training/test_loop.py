@@ -78,6 +78,7 @@ def test_whole_run_is_one_call(
     assert "Note" not in out
 
 
+@pytest.mark.slow
 def test_rest_of_an_epoch_comes_first(
     parts: tuple[data.Examples, data.Examples], tmp_path: Path
 ) -> None:

@@ -115,6 +115,7 @@ def test_best_is_kept_and_last_replaced(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resumed", [False, True])
 def test_best_of_equal_accuracies_has_the_lowest_loss(tmp_path: Path, resumed: bool) -> None:
     training_model = build()
@@ -134,6 +135,7 @@ def test_best_of_equal_accuracies_has_the_lowest_loss(tmp_path: Path, resumed: b
     assert head_of(save.state.run.best) == 4
 
 
+@pytest.mark.slow
 def test_average_is_what_is_saved(tmp_path: Path) -> None:
     training_model = build("float32", ema_momentum=0.5, warmup_fraction=0.0)
     for _ in range(3):
@@ -157,8 +159,8 @@ def test_average_is_what_is_saved(tmp_path: Path) -> None:
     [
         ("float32", {"optimizer": "sgd"}),
         ("mixed_float16", {"ema_momentum": 0.9}),
-        ("float32", {"optimizer": "lion"}),
-        ("float32", {"optimizer": "adafactor"}),
+        pytest.param("float32", {"optimizer": "lion"}, marks=pytest.mark.slow),
+        pytest.param("float32", {"optimizer": "adafactor"}, marks=pytest.mark.slow),
     ],
 )
 def test_restore_brings_back_everything(

@@ -318,6 +318,7 @@ def test_wrong_model_shows_before_the_images_are_looked_at(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_recipe_reaches_compile_and_fit(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

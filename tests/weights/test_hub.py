@@ -159,6 +159,7 @@ def test_listing_without_a_revision_is_of_the_main_branch(hub: Loopback, tmp_pat
     assert read_checkpoint("timm/old").origin.dialect == "timm"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [b"<html>", b"\xff", b"[]", b"{}", b"[" * 100_000]

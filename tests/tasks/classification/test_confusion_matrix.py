@@ -72,6 +72,7 @@ def test_confusion_matrix_numbers_stay_in_their_cells() -> None:
     assert not any(a.overlaps(b) for a, b in itertools.combinations(extents, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [2, 200])
 def test_confusion_matrix_writes_a_picture_with_all_its_labels(
     num_classes: int, tmp_path: Path

@@ -35,6 +35,7 @@ def test_details_agree_with_evaluate(photos: Path) -> None:
     json.dumps(found.to_json())
 
 
+@pytest.mark.slow
 def test_mistakes_are_the_surest_ones_with_what_was_seen(photos: Path) -> None:
     examples = data.load(photos)
     trained = model()

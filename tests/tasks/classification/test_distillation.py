@@ -96,6 +96,7 @@ def test_teacher_of_another_size_sees_resized_images(tmp_path: Path) -> None:
     np.testing.assert_allclose(numpy(answers), numpy(expected), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_teacher_does_not_change_and_the_student_learns(teacher: Teacher) -> None:
     network = student()
     training_model = in_training(DistillationObjective, network, teacher, kind="soft", weight=1.0)

@@ -41,6 +41,7 @@ def always(index: int) -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 def test_mistakes_are_drawn_with_what_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from tests.export.conftest import yes_or_no as yes_or_no
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.slow
 def test_predictions_name_the_best_classes(model: keras.Model, images: list[bytes]) -> None:
     predictor = load_predictor(model)
     found = predictor.predict(images)

@@ -196,6 +196,7 @@ def test_loss_falls_and_everything_learns() -> None:
         assert np.any(numpy(variable) != numpy(old)), variable.path
 
 
+@pytest.mark.slow
 def test_network_keeps_its_classifier() -> None:
     model = random_network(classes=5)
     head = [w.copy() for w in model.get_layer("head").get_weights()]
@@ -235,6 +236,7 @@ def test_replicas_mask_other_patches(two: Devices) -> None:
     assert np.all(numpy(later[0]) != one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_differs_by_its_precision(policy: str) -> None:
     x, found = ops.convert_to_tensor(images(2)), {}

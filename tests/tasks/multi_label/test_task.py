@@ -210,6 +210,7 @@ def test_teacher_is_refused(colors: Path) -> None:
         fit_to_labels(config, data.load(colors))
 
 
+@pytest.mark.slow
 def test_set_thresholds_leaves_the_weights(colors: Path, tmp_path: Path) -> None:
     config = models.size("Micro/4").replace(
         **{"hidden_size": 12, "num_layers": 1, "num_heads": 2, "mlp_dim": 17},

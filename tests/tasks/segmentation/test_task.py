@@ -81,6 +81,7 @@ def test_masks_of_fewer_images_than_are_shown_are_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "masks.png").is_file()
 
 
+@pytest.mark.slow
 def test_predict_writes_masks_and_shares(
     run: Path, shapes: Path, call: Call, tmp_path: Path
 ) -> None:

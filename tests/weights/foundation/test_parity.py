@@ -49,6 +49,7 @@ def test_outputs_are_those_of_the_library(case: Path, tmp_path: Path) -> None:
         assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case not in READ_ONLY], ids=lambda path: path.stem

@@ -15,6 +15,7 @@ from tests.helpers import assert_close, weights_of
 NPZ = "Ti_16-augreg-i21k-imagenet2012-res_224.npz"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Position embeddings")
 @pytest.mark.parametrize("size", [(384, 384), (224, 320), (160, 96)], ids=str)
 def test_resizing_is_that_of_the_official_code(size: tuple[int, int], test_data: Path) -> None:
