@@ -22,6 +22,10 @@ INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
 CHANNELS = {"rgb": 3, "bgr": 3, "grayscale": 1}
 NAMES_IN_FILES = "labels"  # key of `class_names`
 _MOST_PIXELS = 2**27  # before the center crop
+_OPTIONAL = (
+    *("thresholds", "task", "set_threshold", "coverage"),
+    *("ood_threshold", "false_alarm_rate"),
+)
 _LATER = ("exif_orientation", "dct_scaling")  # false in files of earlier versions
 
 
@@ -53,6 +57,10 @@ class Preprocessing:
         set_threshold: Probability from which a class belongs to the prediction set, which contains
             the true class with probability `coverage`; None for no prediction sets.
         coverage: The probability that `set_threshold` was chosen for, in (0, 1).
+        ood_threshold: Out-of-distribution score above which an image is unlike the training images;
+            None for no scores.
+        false_alarm_rate: The probability that `ood_threshold` was chosen for, in (0, 1), with which
+            an image like the held-out ones exceeds it.
         exif_orientation: Whether images are rotated by the orientation in their Exif data. False
             in models saved before this field existed.
         dct_scaling: Whether a JPEG much larger than `size` is decoded at 1/2 or 1/4 of its size,
@@ -85,6 +93,8 @@ class Preprocessing:
     thresholds: tuple[float, ...] | None = None
     set_threshold: float | None = None
     coverage: float | None = None
+    ood_threshold: float | None = None
+    false_alarm_rate: float | None = None
     exif_orientation: bool = True
     dct_scaling: bool = True
     task: str | None = None
@@ -238,7 +248,7 @@ class Preprocessing:
         that versions without these fields read all other files, and reject these.
         """
         config = dataclasses.asdict(self)
-        for name in ("thresholds", "set_threshold", "coverage", "task", *_LATER):
+        for name in (*_OPTIONAL, *_LATER):
             if not config[name]:
                 del config[name]
         names = {"class_names": NAMES_IN_FILES}

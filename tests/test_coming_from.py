@@ -218,6 +218,7 @@ def test_keras_applications(page: Run) -> None:
         keras_vit.ViTB16(weights="imagenet", classes=5)
 
 
+@pytest.mark.slow
 def test_keras_hub(page: Run) -> None:
     scope = page("KerasHub")
     assert scope["logits"].shape == (4, 5)
@@ -241,6 +242,7 @@ def test_timm(page: Run) -> None:
     training.recipe("finetune").replace(**dict.fromkeys(names, 0.5), accumulation_steps=2)
 
 
+@pytest.mark.slow
 def test_vit_keras(page: Run) -> None:
     scope = page("vit-keras")
     assert scope["maps"].shape == (4, 2, 2)

@@ -374,6 +374,7 @@ def test_keras_file_brings_architecture_labels_and_preprocessing(
     np.testing.assert_array_equal(numpy(model(images)), numpy(source(images)))
 
 
+@pytest.mark.slow
 def test_thresholds_go_with_the_labels_and_without_a_softmax(tmp_path: Path) -> None:
     preprocessing = Preprocessing(
         size=(20, 28), class_names=tuple("abc"), thresholds=(0.2, 0.3, 0.4)

@@ -55,6 +55,16 @@ def export(
             max=1,
         ),
     ] = None,
+    false_alarm_rate: Annotated[
+        float | None,
+        of_proof(
+            "Add an out-of-distribution score (outputs ood_score and in_distribution), fitted on "
+            "the training images; this fraction of images like the held-out ones, such as 0.01, "
+            "is reported as out of distribution.",
+            min=0,
+            max=1,
+        ),
+    ] = None,
     sample: Annotated[int, of_proof("Number of images to verify on without --full.", min=1)] = 200,
     min_agreement: Annotated[
         float,
@@ -119,6 +129,7 @@ def export(
         examples=data,
         full=full,
         coverage=coverage,
+        false_alarm_rate=false_alarm_rate,
         sample=sample,
         min_agreement=min_agreement,
         limits=exporting.Limits(max_bytes, max_pixels),

@@ -39,6 +39,7 @@ from keras_vit.export.compare_artifacts import (
 )
 from keras_vit.export.saved_model import chosen_precision
 from keras_vit.runs.config import versions
+from keras_vit.tasks.confidence import Confidence
 from keras_vit.tasks.registry import TrainedModel, trained_model
 from keras_vit.tf_serving import batching
 
@@ -104,6 +105,7 @@ def bundle(
     examples: Examples | str | os.PathLike[str] | None = None,
     full: bool = False,
     coverage: float | None = None,
+    false_alarm_rate: float | None = None,
     sample: int = _SAMPLE,
     min_agreement: float = 0.99,
     limits: Limits | None = None,
@@ -137,6 +139,9 @@ def bundle(
         coverage: Probability with which the prediction sets of a classifier (outputs `set` and
             `set_size`) contain the true class, in (0, 1), chosen on all images to verify with;
             None for no sets.
+        false_alarm_rate: Fraction of images like the held-out ones that a classifier's output
+            `in_distribution` is False for, in (0, 1), by an out-of-distribution score (`ood_score`)
+            fitted on the run's training images; None for no scores.
         sample: Number of images to verify with otherwise, drawn with `seed`.
         min_agreement: Fraction of the images on which the prediction of a quantization must equal
             the Keras model's, in [0, 1]. In float32, all must be equal.
@@ -197,14 +202,9 @@ def bundle(
     arguments.positive_int("tflite_batch_size", tflite_batch_size)
     source, limits = _Source.of(run, examples), limits or Limits()
     exported = source.exported
-    if coverage is not None:
-        arguments.inner_fraction("coverage", coverage)
-    if coverage is not None and not exported.task.has_sets:
-        raise ValueError(
-            "`coverage` must be None unless every image has one class. Received: "
-            f"coverage={coverage} for the task {exported.task.name}"
-        )
-    checked = source.held_out if full or coverage else source.sample(sample, seed)
+    confidence = Confidence(coverage, false_alarm_rate, source.trained, source.held_out)
+    confidence.check(exported.task)
+    checked = source.held_out if full or confidence.names() else source.sample(sample, seed)
     chosen = tflite.USUAL if quantizations is None else quantizations
     chosen = tflite.quantizations_of(source.model) if chosen == "all" else chosen
     calibration = source.calibration(seed) if tflite.CALIBRATED & set(chosen) else []
@@ -216,10 +216,12 @@ def bundle(
         say(f"Predicting {len(checked)} images with the Keras model")
         shown = int(bool(verbose) and sys.stdout.isatty())
         expected = exported.task.predict(source.model, checked, verbose=shown)
-        if coverage is not None:
-            changed = exported.task.with_coverage(expected, coverage)
-            exported = dataclasses.replace(exported, preprocessing=changed)
-            expected = expected._replace(preprocessing=changed)
+        if confidence.names():
+            say(f"Choosing thresholds for {' and '.join(confidence.names())}")
+            network, expected = exported.task.add_confidence(
+                exported.network, expected, confidence, shown
+            )
+            exported = TrainedModel(exported.task, network, expected.preprocessing)
         # A hidden folder on the same disk, which a server ignores; verified files are renamed.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)

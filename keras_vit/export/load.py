@@ -190,7 +190,8 @@ def _of_saved_model(folder: Path, trust: bool) -> Predictor:
     def run(images: list[bytes]) -> Answers:
         answer = predict(image_bytes=tf.constant(images))
         messages = [message.decode() for message in answer["message"].numpy()]
-        return answer[task.output].numpy(), messages
+        outputs = {name: value.numpy() for name, value in answer.items()}
+        return runtime_worker.joined(outputs, task.output), messages
 
     return Predictor(str(folder), preprocessing, lambda encoded: encoded, run)
 

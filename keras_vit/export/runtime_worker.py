@@ -26,6 +26,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 _BATCH = 32
+_FURTHER = ("set", "set_size", "ood_score", "in_distribution")
 _SECONDS = 2.0  # maximum duration of a measurement
 _TIMES = 20  # maximum number of calls
 
@@ -42,9 +43,9 @@ def tflite(path: str, threads: int) -> tuple[Runner, int]:
     interpreter = Interpreter(model_path=path, num_threads=threads)
     interpreter.allocate_tensors()
     given, answers = interpreter.get_input_details()[0], interpreter.get_output_details()
-    answer = answers[0]
-    if len(answers) > 1:  # a classifier with prediction sets; the order is the converter's
-        answer = interpreter.get_signature_runner().get_output_details()["probabilities"]
+    named = {answer["name"]: answer for answer in answers}
+    if len(answers) > 1:  # the names are those of the signature, the order is the converter's
+        named = interpreter.get_signature_runner().get_output_details()
     lock = threading.Lock()  # an interpreter has one set of tensors
 
     def run(pixels: np.ndarray) -> np.ndarray:
@@ -52,11 +53,30 @@ def tflite(path: str, threads: int) -> tuple[Runner, int]:
         with lock:
             interpreter.set_tensor(given["index"], full.astype(given["dtype"]))
             interpreter.invoke()
-            found = interpreter.get_tensor(answer["index"])[: len(pixels)]
-        scale, zero = answer["quantization"]
-        return (found.astype(np.float32) - zero) * scale if scale else found
+            found = {
+                name: dequantized(interpreter.get_tensor(answer["index"])[: len(pixels)], answer)
+                for name, answer in named.items()
+            }
+        return joined(found)
 
     return run, int(given["shape"][0])
+
+
+def dequantized(values: np.ndarray, details: dict[str, Any]) -> np.ndarray:
+    """Returns the real numbers of a tensor of a TFLite file."""
+    scale, zero = details["quantization"]
+    return (values.astype(np.float32) - zero) * scale if scale else values
+
+
+def joined(outputs: dict[str, np.ndarray], name: str | None = None) -> np.ndarray:
+    """Returns one of the outputs, with the out-of-distribution score, if any, as last column.
+
+    `name` is by default that of the only output that is not computed from the others.
+    """
+    main = outputs[name or next(key for key in outputs if key not in _FURTHER)]
+    if "ood_score" not in outputs:
+        return main
+    return np.concatenate([main, outputs["ood_score"][:, np.newaxis]], axis=1)
 
 
 def onnx(path: str, threads: int) -> tuple[Runner, int]:
@@ -67,7 +87,12 @@ def onnx(path: str, threads: int) -> tuple[Runner, int]:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
-    return lambda pixels: session.run(None, {name: pixels})[0], 1
+    names = [output.name for output in session.get_outputs()]
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        return joined(dict(zip(names, session.run(None, {name: pixels}), strict=True)))
+
+    return run, 1
 
 
 def openvino(path: str, threads: int) -> tuple[Runner, int]:
@@ -80,7 +105,8 @@ def openvino(path: str, threads: int) -> tuple[Runner, int]:
 
     def run(pixels: np.ndarray) -> np.ndarray:
         with lock:
-            return model(pixels, share_outputs=False)[0]
+            found = model(pixels, share_outputs=False)
+        return joined({output.any_name: value for output, value in found.items()})
 
     return run, 1
 
@@ -100,7 +126,7 @@ def saved_model(
             bad = int(np.argmin(answer["ok"].numpy()))
             message = answer["message"][bad].numpy().decode()
             raise RuntimeError(f"{names[done + bad]} was refused: {message}")
-        outputs.append(answer[output].numpy())
+        outputs.append(joined({key: value.numpy() for key, value in answer.items()}, output))
         found = preprocess(image_bytes=batch)["pixels"].numpy()
         if pixels is None:  # on disk: all images of a large dataset do not fit into memory
             shape = (count, *found.shape[1:])

@@ -89,17 +89,26 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
         ),
         associated_files=[labels],
     )
-    sets = []
+    outputs = {"probabilities": probabilities}
     if preprocessing.set_threshold is not None:
         covered = f"which contains the true class with probability {preprocessing.coverage}"
-        sets = [
-            _table("TensorMetadata", name="set", description=f"The prediction set, {covered}."),
-            _table("TensorMetadata", name="set_size", description="The number of its classes."),
-        ]
+        described = {"set": f"The prediction set, {covered}.", "set_size": "Number of its classes."}
+        outputs |= {name: _described(name, text) for name, text in described.items()}
+    if preprocessing.ood_threshold is not None:
+        described = {
+            "ood_score": "Out-of-distribution score, about 1 for images like the training images.",
+            "in_distribution": f"Whether the score is at most {preprocessing.ood_threshold:.3f}.",
+        }
+        outputs |= {name: _described(name, text) for name, text in described.items()}
+    model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
+    order = ["probabilities"]
+    if len(outputs) > 1:  # the order is the converter's
+        names = {o.tensorIndex: o.name.decode() for o in model.signatureDefs[0].outputs}
+        order = [names[index] for index in model.subgraphs[0].outputs]
     graph = _table(
         "SubGraphMetadata",
         input_tensor_metadata=[image],
-        output_tensor_metadata=[probabilities, *sets],
+        output_tensor_metadata=[outputs[name] for name in order],
     )
     metadata = _table(
         "ModelMetadata",
@@ -112,7 +121,6 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
     )
     builder = flatbuffers.Builder(0)
     builder.Finish(_write(builder, metadata), file_identifier=_IDENTIFIER)
-    model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
     entry, buffer = schema.MetadataT(), schema.BufferT()
     buffer.data = builder.Output()
     entry.name, entry.buffer = FIELD, len(model.buffers)
@@ -128,6 +136,10 @@ def oldest_runtime(path: Path) -> str:
     if any(tensor.type == schema.TensorType.INT16 for tensor in model.subgraphs[0].tensors):
         return _INT16_RUNTIME
     return bytes(model.buffers[stated].data).decode().rstrip("\0")
+
+
+def _described(name: str, text: str) -> Table:
+    return _table("TensorMetadata", name=name, description=text)
 
 
 def _table(kind: str, **fields: Any) -> Table:

@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.models import cloning, last_activation
+from keras_vit.models.out_of_distribution import last_scores
 
 
 class _KeepsWeights:
@@ -290,8 +291,8 @@ class FeatureExtractor:
                 weights, and to the weights of the attention pooling; None to add nothing.
 
         Returns:
-            `outputs`, and the lists `tokens`, `attention` and `pooling` (empty without an
-            attention pooling), see `Activations`.
+            `outputs`, the lists `tokens`, `attention` and `pooling` (empty without an attention
+            pooling), see `Activations`, and `ood_score` of a model from `with_scores`.
         """
         attentions = [block.attention for block in self.blocks]
         pooling = [] if self._pooling is None else [self._pooling]
@@ -305,6 +306,7 @@ class FeatureExtractor:
                 layer.tap = None
         return {
             "outputs": ops.cast(outputs, "float32"),
+            **last_scores(self.network),
             "tokens": [self.blocks[0].entered, *(block.left for block in self.blocks)],
             "attention": [attention.seen for attention in attentions],
             "pooling": [layer.seen for layer in pooling],
@@ -314,12 +316,14 @@ class FeatureExtractor:
         """Like `run`, but without activations, and with fewer operations after `fold`."""
         self.blocks[-1].outputs_only = True
         try:
-            return {"outputs": self.run(images)["outputs"]}
+            run = self.run(images)
+            return {name: run[name] for name in run.keys() & {"outputs", "ood_score"}}
         finally:
             self.blocks[-1].outputs_only = False
 
     def _observation(self, run: dict[str, Any]) -> Activations:
         run = keras.tree.map_structure(ops.convert_to_numpy, run)
+        run.pop("ood_score", None)
         pooling = run.pop("pooling")
         return Activations(self.encoder.grid, pooling=pooling[0] if pooling else None, **run)
 

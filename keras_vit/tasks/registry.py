@@ -80,7 +80,7 @@ class TrainedModel:
         """Computes the outputs by name for pixels (B, h, w, C) in [0, 255] at the model's size."""
         images = scale(pixels, self.preprocessing)
         output = self.network(images, training=False)
-        further = self.task.further_outputs(output, self.preprocessing)
+        further = self.task.further_outputs(self.network, output, self.preprocessing)
         return {self.task.output: output, **further}
 
 

@@ -17,6 +17,7 @@ from keras_vit.models import cloning, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import RunFolder
+from keras_vit.tasks.confidence import Confidence
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.serving_graph import ServedModel
 from keras_vit.visualization.contact_sheet import contact_sheet
@@ -338,12 +339,16 @@ class Task:
         """Creates the record of one image: the prediction, or the reason why it cannot be read."""
         raise NotImplementedError
 
-    def with_coverage(self, predictions: Predictions, coverage: float) -> Preprocessing:
-        """Returns the preprocessing with the threshold of prediction sets; needs `has_sets`."""
+    def add_confidence(
+        self, network: keras.Model, found: Predictions, options: Confidence, verbose: int = 0
+    ) -> tuple[keras.Model, Predictions]:
+        """Returns a network and predictions with prediction sets and scores; needs `has_sets`."""
         raise NotImplementedError
 
-    def further_outputs(self, output: Any, preprocessing: Preprocessing) -> dict[str, Any]:
-        """Returns outputs of exported graphs that are computed from the network's output."""
+    def further_outputs(
+        self, network: keras.Model, output: Any, preprocessing: Preprocessing
+    ) -> dict[str, Any]:
+        """Returns further outputs of exported graphs, from the last call of the network."""
         return {}
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:

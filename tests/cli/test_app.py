@@ -16,6 +16,7 @@ from tests.cli.commands import Call, check_failure, commands
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
 
 
+@pytest.mark.slow
 def test_evaluate_of_a_run_repeats_its_evaluation(run: Path, call: Call, tmp_path: Path) -> None:
     code, output, _ = call("evaluate", run, "--out", tmp_path)
     expected = json.loads((run / "evaluation.json").read_text())
@@ -26,12 +27,14 @@ def test_evaluate_of_a_run_repeats_its_evaluation(run: Path, call: Call, tmp_pat
     assert f"accuracy {expected['accuracy']:.4f} (" in output
 
 
+@pytest.mark.slow
 def test_evaluate_takes_other_data(run: Path, photos: Path, call: Call, tmp_path: Path) -> None:
     code, output, _ = call("evaluate", run / "best.keras", "--data", photos, "--out", tmp_path)
     assert code == 0
     assert " of 7, 95% interval" in output  # without those that the run was trained on
 
 
+@pytest.mark.slow
 def test_evaluate_takes_a_weight_file(run: Path, photos: Path, call: Call, tmp_path: Path) -> None:
     weights = tmp_path / "nano.weights.h5"
     keras.saving.load_model(run / "last.keras").save_weights(weights)

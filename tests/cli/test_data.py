@@ -117,6 +117,7 @@ def test_preview_draws_a_picture(call: Call, photos: Path, tmp_path: Path) -> No
     assert state(photos) == before
 
 
+@pytest.mark.slow
 def test_preview_shows_what_the_model_sees(call: Call, photos: Path, sheets: list) -> None:
     size = ("--image-size", "16x24")
     assert call("preview", photos, *size, "--set", "mixup=3", "--set", "erasing=0")[0] == 0
@@ -138,6 +139,7 @@ def test_preview_follows_from_its_seed(call: Call, photos: Path, sheets: list) -
     assert (first != other).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "shown"), [(7, 6), (400, 12)])
 def test_preview_shows_an_even_number(
     call: Call, photos: Path, sheets: list, number: int, shown: int
@@ -152,6 +154,7 @@ def test_preview_shows_a_single_image(call: Call, tmp_path: Path, sheets: list) 
     assert len(sheets[0][0]) == 1
 
 
+@pytest.mark.slow
 def test_preview_takes_the_size_of_the_model_or_of_the_recipe(
     call: Call, photos: Path, sheets: list
 ) -> None:
@@ -178,6 +181,7 @@ def test_preview_takes_the_augmentation_of_the_recipe(
     assert seen[1] == training.recipe("deit").replace(erasing=0.1, rand_augment_ops=1).augmentation
 
 
+@pytest.mark.slow
 def test_preview_fails_with_one_message(call: Call, photos: Path, tmp_path: Path) -> None:
     out = ("--image-size", "8", "--out", tmp_path / "preview.png")
     for arguments, message in (

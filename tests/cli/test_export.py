@@ -70,6 +70,7 @@ def test_predict_asks_a_server(
     check_predictions(output, images, predictor)
 
 
+@pytest.mark.slow
 def test_predict_of_a_server_tells_what_is_wrong_with_an_image(
     exported: Path, run: Path, call: Call, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_predict_of_a_server_names_version_and_password(
     assert number["headers"]["Authorization"] == "Basic eA=="
 
 
+@pytest.mark.slow
 def test_predict_names_as_many_classes_as_are_asked_for(run: Path, call: Call) -> None:
     image = next((run / "samples").iterdir())
     code, output, _ = call("predict", run, image, "--top", 9)

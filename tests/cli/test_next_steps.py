@@ -73,6 +73,7 @@ def test_next_step_of_a_pretraining_can_be_pasted(call: Call, folder: Path) -> N
     assert "written by `keras-vit train --out`" in message
 
 
+@pytest.mark.slow
 def test_next_steps_of_images_to_convert_can_be_pasted(call: Call, folder: Path) -> None:
     data, new = write_photos(folder / "photos"), folder / "new"
     PIL.Image.new("RGB", (31, 23)).save(data / "ant" / "a.tif")

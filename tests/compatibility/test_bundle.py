@@ -23,6 +23,7 @@ INT8 = "bundle/vit-files/1/int8.tflite"
 TOLERANCES = {**dict.fromkeys(PATHS, 1e-5), PATHS[-1]: 0.01, INT8: 0.02}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*PATHS, INT8])
 def test_file_answers_as_it_did(path: str, expected: Expected) -> None:
     names = ("ant/01.jpg", "cow/02.png")

@@ -69,6 +69,7 @@ def test_crop_falls_back_to_the_largest_that_fits(
     assert (low[1], high[1]) == columns
 
 
+@pytest.mark.slow
 def test_crop_has_static_shape_in_a_graph() -> None:
     @tf.function(input_signature=[tf.TensorSpec((None, None, 3), tf.uint8)])
     def crop(image: tf.Tensor) -> tf.Tensor:
@@ -278,6 +279,7 @@ def test_augment_takes_one_channel_where_no_color_is_needed() -> None:
     assert image.shape == (13, 17, 1)
 
 
+@pytest.mark.slow
 def test_erasing_replaces_rectangles_by_noise() -> None:
     h, w = 83, 97
     image = tf.fill((h, w, 2), 9.0)
@@ -330,6 +332,7 @@ def test_erasing_happens_with_its_probability(probability: float) -> None:
     assert abs(count - 200 * probability) <= 4 * np.sqrt(200 * probability * (1 - probability))
 
 
+@pytest.mark.slow
 def test_erasing_follows_from_its_seed_also_inside_tf_data() -> None:
     def erased(i: tf.Tensor) -> tf.Tensor:
         return random_erasing(tf.zeros((13, 17, 3)), tf.stack([i, 3]), probability=0.6)

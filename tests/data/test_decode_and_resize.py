@@ -271,6 +271,7 @@ def test_scale_equals_the_contract() -> None:
     )
 
 
+@pytest.mark.slow
 def test_prepare_is_the_same_inside_tf_data(save: Callable[..., bytes]) -> None:
     preprocessing = Preprocessing(size=(13, 17), channels="bgr")
     files = [save(i, (19 + i, 29 - i), format=f) for i, f in enumerate(("JPEG", "PNG", "WEBP"))]

@@ -122,6 +122,7 @@ def test_every_format_is_read_as_in_training() -> None:
     assert set(message) == {b""}
 
 
+@pytest.mark.slow
 def test_photographs_are_read_upright() -> None:
     told = GOOD["rotated jpeg"]
     with Image.open(io.BytesIO(told)) as image:

@@ -27,6 +27,7 @@ def eleven(noise: Noise) -> Examples:
     return noise(11)
 
 
+@pytest.mark.slow
 def test_evaluation_shows_all_images_as_the_contract_says(eleven: Examples) -> None:
     dataset = evaluation_dataset(eleven, PREPROCESSING, batch_size=3)
     assert dataset.cardinality() == 4
@@ -68,6 +69,7 @@ def test_files_are_read_like_memory(
             np.testing.assert_array_equal(y1, y2)
 
 
+@pytest.mark.slow
 def test_no_iterator_ends_with_tf_data_s_tuner(eleven: Examples) -> None:
     """The tuner may hold up whoever drops an iterator for as long as it has lived."""
     png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8")).numpy()
@@ -88,6 +90,7 @@ def test_digits_are_read_in_their_own_contract() -> None:
     np.testing.assert_array_equal(y.argmax(-1), digits.targets)
 
 
+@pytest.mark.slow
 def test_padded_batches_have_weights(eleven: Examples) -> None:
     padded = evaluation_dataset(eleven, PREPROCESSING, batch_size=4, pad=True)
     assert len(padded) == 3

@@ -177,6 +177,7 @@ def test_three_augment_draws_each_with_equal_chance(calls: Calls) -> None:
     assert 1.8 < max(amounts["blur"]) <= 2.0
 
 
+@pytest.mark.slow
 def test_three_augment_has_three_outcomes_and_follows_from_its_seed() -> None:
     def changed(i: tf.Tensor) -> tf.Tensor:
         image = three_augment(tf.constant(IMAGE), tf.stack([i, 5]))

@@ -313,6 +313,7 @@ def test_plain_shards_make_up_the_batches_of_one_worker(eleven: Examples, worker
     assert dataset.element_spec[0].shape == (6 // workers, 5, 7, 3)
 
 
+@pytest.mark.slow
 def test_repeated_images_fill_an_epoch_of_the_same_length(identified: Examples) -> None:
     shown = order(identified, Augmentation(repeats=3), epochs=200)
     for epoch in shown:
@@ -329,6 +330,7 @@ def test_repeated_images_fill_an_epoch_of_the_same_length(identified: Examples) 
     assert 0 < np.mean(together) < 0.2
 
 
+@pytest.mark.slow
 def test_balanced_classes_are_shown_equally_often(noise: Noise) -> None:
     labels = np.array([0] * 7 + [1, 3, 3, 1])  # and a class without images
     unequal = noise(11, targets=labels, class_names=tuple("abcd"))
@@ -344,6 +346,7 @@ def test_balanced_classes_are_shown_equally_often(noise: Noise) -> None:
     )
 
 
+@pytest.mark.slow
 def test_balanced_copies_of_an_image_are_changed_differently(noise: Noise) -> None:
     one = noise(9, targets=np.array([0] * 8 + [1]), class_names=("many", "one"))
     ((x, y),) = batches(one, batch_size=9, epochs=1, balanced=True)
@@ -351,12 +354,14 @@ def test_balanced_copies_of_an_image_are_changed_differently(noise: Noise) -> No
     assert len(rare) == len(set(rare)) == 4
 
 
+@pytest.mark.slow
 def test_repeated_images_are_changed_differently(noise: Noise, save: Callable[..., bytes]) -> None:
     same = noise(8, encoded=(save(1, (91, 73)),) * 8)
     ((x, _),) = batches(same, Augmentation(repeats=4), batch_size=8, epochs=1)
     assert len({image.tobytes() for image in x}) == 8
 
 
+@pytest.mark.slow
 def test_erasing_replaces_a_part_after_scaling(fourteen: Examples) -> None:
     options = {"batch_size": 7, "epochs": 2}
     plain = batches(fourteen, PLAIN, LARGER, **options)
@@ -373,6 +378,7 @@ def test_erasing_replaces_a_part_after_scaling(fourteen: Examples) -> None:
     assert len(np.unique(noise)) > 0.9 * len(noise)  # no image has the noise of another
 
 
+@pytest.mark.slow
 def test_neighbors_of_a_batch_are_mixed(identified: Examples) -> None:
     options = {"batch_size": 4, "epochs": 3}
     plain = batches(identified, PLAIN, **options)

@@ -26,6 +26,7 @@ def test_balanced_classes_are_fine(healthy: DoctorContext) -> None:
     assert sum(found.numbers["counts"].values()) == 300
 
 
+@pytest.mark.slow
 def test_imbalance_is_found() -> None:
     # A tenth of 21 is 2.1: two images are rare, three are not.
     examples = first([21, 2, 3, 20, 20, 20, 20, 20, 20, 2])
@@ -35,6 +36,7 @@ def test_imbalance_is_found() -> None:
     assert "class_weights=balanced" in found.fix
 
 
+@pytest.mark.slow
 def test_classes_without_images_are_found() -> None:
     found = only(check_classes(DoctorContext(solve(), first([9, 0, 9, 9, 0, 9, 9, 9, 9, 9]))))
     assert (found.name, found.severity) == ("classes without images", "warning")
@@ -57,6 +59,7 @@ def test_classes_that_the_model_lacks_are_found() -> None:
     assert found.numbers == {"unknown": ["8"], "images": 5}
 
 
+@pytest.mark.slow
 def test_names_that_have_nothing_in_common_are_matched_by_place() -> None:
     model = solve(carries=dataclasses.replace(PREPROCESSING, class_names=tuple("abcdefghij")))
     context = DoctorContext(model, DIGITS)
@@ -100,6 +103,7 @@ def test_classes_of_images_that_show_several_are_counted() -> None:
     )
 
 
+@pytest.mark.slow
 def test_classes_are_counted_on_all_images_even_if_few_are_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

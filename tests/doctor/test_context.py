@@ -88,6 +88,7 @@ def test_context_leaves_out_classes_that_the_model_lacks() -> None:
     assert set(context.labels) == set(range(8))
 
 
+@pytest.mark.slow
 def test_context_of_logits_and_of_one_output_has_probabilities(healthy: DoctorContext) -> None:
     logits = DoctorContext(solve(ending=None), DIGITS)
     np.testing.assert_allclose(logits.probabilities, healthy.probabilities, atol=1e-5)
@@ -111,6 +112,7 @@ def test_one_class_name_is_that_of_the_second_class() -> None:
     assert [found.name for found in check_names(context)] == ["names"]
 
 
+@pytest.mark.slow
 def test_context_knows_a_new_classifier() -> None:
     model = tiny_vit(classes=10)
     context = DoctorContext(model, DIGITS.subset(range(50)))
@@ -128,6 +130,7 @@ def test_context_predicts_each_way_once(monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_array_equal(context.predict(PREPROCESSING, 20), context.raw[:20])
 
 
+@pytest.mark.slow
 def test_context_looks_at_images_that_show_one_class() -> None:
     context = DoctorContext(solve(ending="sigmoid"), several(), sample=300)
     also_zero = (np.arange(300) % 7 == 0) & (DIGITS.targets != 0)
@@ -141,6 +144,7 @@ def test_context_looks_at_images_that_show_one_class() -> None:
         DoctorContext(solve(), every)
 
 
+@pytest.mark.slow
 def test_context_decodes_the_pool_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context_module, "_DECODED", 40)
     pool = np.arange(277, 300)
@@ -156,6 +160,7 @@ def test_turns_count_within_each_class() -> None:
     np.testing.assert_array_equal(turns(np.array([7, 3, 7, 7, 3, 5])), [0, 0, 1, 2, 1, 0])
 
 
+@pytest.mark.slow
 def test_context_without_usable_images_is_refused() -> None:
     broken = dataclasses.replace(DIGITS, encoded=(b"no image",) * len(DIGITS))
     with pytest.raises(
@@ -169,6 +174,7 @@ def test_context_without_usable_images_is_refused() -> None:
         )
 
 
+@pytest.mark.slow
 def test_context_that_is_no_classifier_is_refused() -> None:
     with pytest.raises(ValueError, match=r"must be a classifier.*outputs of shape \(20, 8, 8, 3\)"):
         DoctorContext(

@@ -91,6 +91,7 @@ def test_a_healthy_model_of_keras_alone_has_no_alarms(tmp_path: Path) -> None:
     assert next(f for f in findings if f.name == "loss").numbers["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_a_healthy_model_of_several_classes_has_no_alarms() -> None:
     model = solve(ending="sigmoid")
     model.compile(keras.optimizers.Adam(3e-3), "binary_crossentropy")
@@ -120,6 +121,7 @@ def test_checks_that_need_answers_are_left_out_where_there_are_none() -> None:
     assert "Not checked: the outputs are NaN or infinite." in {f.evidence for f in findings}
 
 
+@pytest.mark.slow
 def test_findings_become_json() -> None:
     findings = examine(solve(), DIGITS.subset(range(60)), range_steps=11)
     text = json.dumps([finding.to_json() for finding in findings], allow_nan=False)

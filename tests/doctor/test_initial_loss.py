@@ -41,6 +41,7 @@ def test_a_trained_model_is_fine(healthy: DoctorContext) -> None:
     assert found.numbers["loss"] < 0.5
 
 
+@pytest.mark.slow
 def test_a_new_classifier_is_fine() -> None:
     found = only(check(tiny_vit()))
     assert found.severity == "fine"

@@ -42,6 +42,7 @@ def test_labels_shifted_by_one_are_found(shift: int) -> None:
     assert f"output k {'+' if shift > 0 else '-'} 1" in found.fix
 
 
+@pytest.mark.slow
 def test_a_background_class_is_found() -> None:
     found = check([k + 1 for k in range(10)], classes=11)
     assert (found.name, found.numbers["shift"]) == ("labels shifted by one", 1)

@@ -35,6 +35,7 @@ def test_pixels_scaled_once_are_fine(healthy: DoctorContext) -> None:
     assert found.numbers["accuracies"]["as prepared"] > 0.9
 
 
+@pytest.mark.slow
 def test_pixels_scaled_by_a_layer_instead_are_fine() -> None:
     found = check(solve(RAW, RAW, front=[signed()]))
     assert found.severity == "fine"
@@ -169,6 +170,7 @@ def test_pixels_of_another_library_are_guessed_from_its_layers() -> None:
     )
 
 
+@pytest.mark.slow
 def test_pixels_of_another_library_are_checked_if_it_is_said_what_they_are() -> None:
     found = check(solve(RAW, None, front=[signed()]), preprocessing=UNIT)
     assert (found.name, found.severity) == ("pixels scaled twice", "serious")

@@ -144,6 +144,7 @@ def test_fetch_does_not_resume_what_an_earlier_version_left(hub: Loopback, home:
     assert hub.sent == len(CONTENT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag", [None, '"0123456789abcdef0123456789abcdef01234567"'])
 def test_fetch_downloads_nothing_if_no_hash_is_stated(
     tag: str | None, hub: Loopback, home: Path, monkeypatch: pytest.MonkeyPatch

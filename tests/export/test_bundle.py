@@ -216,6 +216,7 @@ def test_a_rung_that_was_asked_for_has_to_agree(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_sample_is_drawn_unless_all_are_asked_for(
     model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +224,7 @@ def test_a_sample_is_drawn_unless_all_are_asked_for(
     assert exported(model, tmp_path, labeled, sample=4).images == 4  # the run below: all
 
 
+@pytest.mark.slow
 def test_ranges_are_rather_measured_on_images_that_are_not_verified(
     model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

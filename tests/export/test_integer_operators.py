@@ -10,6 +10,7 @@ from tests.export.conftest import randomise, tiny
 IMAGES = np.random.default_rng(5).normal(size=(3, 10, 14, 3)).astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measured", [False, True])
 @pytest.mark.parametrize(
     "changes",

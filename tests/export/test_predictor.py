@@ -39,6 +39,7 @@ def test_predictions_do_not_depend_on_the_batches(
     np.testing.assert_allclose(predictor.probabilities(images[::-1])[::-1], whole, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_bad_image_has_a_message_and_costs_its_neighbors_nothing(
     predictor: Predictor, images: list[bytes]
 ) -> None:
@@ -208,6 +209,7 @@ def test_images_are_read_while_they_are_asked_for(loaded: Predictor, images: lis
     assert taken <= 12  # the batch, and the one that is read ahead
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [

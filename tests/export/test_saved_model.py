@@ -101,6 +101,7 @@ def test_write_has_signatures_that_agree(exported: dict[str, Path], images: list
         np.testing.assert_allclose(answer["probabilities"], answers[0]["probabilities"], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_write_answers_batches_of_one_and_none(
     exported: dict[str, Path], images: list[bytes]
 ) -> None:
@@ -153,6 +154,7 @@ def test_versions_are_the_numbers_and_the_next_one_is_free(tmp_path: Path) -> No
     assert saved_model.next_version(tmp_path) == tmp_path / "10"
 
 
+@pytest.mark.slow
 def test_write_that_fails_leaves_nothing(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +285,7 @@ def test_labels_and_thresholds_can_be_changed_without_another_export(
     assert predictor.thresholds == (0.999999,) * 7
 
 
+@pytest.mark.slow
 def test_answers_are_the_same_every_time(exported: dict[str, Path], images: list[bytes]) -> None:
     serve = tf.saved_model.load(exported["saved_model"]).signatures["explain"]
     first, second = (serve(image_bytes=tf.constant(images)) for _ in range(2))

@@ -111,6 +111,7 @@ def test_photographs_are_answered_upright(
     np.testing.assert_allclose(by_tflite, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_model_that_needs_xla_is_refused(tmp_path: Path) -> None:
     """The harness does what the server does: the test above would notice such an operator."""
     module = tf.Module()

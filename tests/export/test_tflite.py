@@ -70,6 +70,7 @@ def test_write_converts_a_mixed_precision_model_of_any_size(
     test_write_uses_built_in_operators_only({"tflite": path})
 
 
+@pytest.mark.slow
 def test_write_that_fails_keeps_the_earlier_file(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

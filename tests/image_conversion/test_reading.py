@@ -272,6 +272,7 @@ def write_dicom(path: Path, values: np.ndarray, **fields: object) -> None:
 FRAMES = np.int16(np.arange(2 * 5 * 7).reshape(2, 5, 7) * 40 - 100)
 
 
+@pytest.mark.slow
 def test_dicom_takes_the_range_of_its_first_frame(tmp_path: Path) -> None:
     write_dicom(tmp_path / "a.dcm", FRAMES, RescaleSlope=2, RescaleIntercept=-50)
     image, pages = reading.read_picture(tmp_path / "a.dcm", "DICOM", None, None)

@@ -80,6 +80,7 @@ def jax_gradient(block: TransformerBlock, inputs: np.ndarray) -> list[np.ndarray
     return [numpy(g) for g in (by_inputs, *by_weights)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     keras.backend.backend() == "torch", reason="its gradient is of a TensorFlow or JAX step"
 )

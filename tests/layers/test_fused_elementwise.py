@@ -62,6 +62,7 @@ def test_training_and_inference_compute_the_same(gelu: str, dtype: str) -> None:
         assert_close(found, expected, 2e-6 if dtype == "float32" else 0.1)
 
 
+@pytest.mark.slow
 @on_tensorflow
 def test_images_of_several_sizes_train_one_model() -> None:
     block = TransformerBlock(3, 7)

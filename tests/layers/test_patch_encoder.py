@@ -67,6 +67,7 @@ PREFIXES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kwargs", PREFIXES.values(), ids=PREFIXES)
 def test_patch_encoder_with_other_prefix_tokens(kwargs: dict[str, Any]) -> None:
     """The equations, with tokens in the order class, distillation, registers."""

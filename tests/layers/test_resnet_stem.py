@@ -23,6 +23,7 @@ BLOCK_1 = (32 + 9 * 32 + 4 * 32 + 12) * 32 + (32 + 2) * 128
 SMALL, REAL_SIZE = 1e-4, 2e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_blocks", "output_shape", "parameters"),
     [((), (2, 6, 10, 32), ROOT), ((1,), (2, 6, 10, 128), ROOT + BLOCK_1)],
@@ -87,6 +88,7 @@ def test_resnet_stem_rounds_up_as_its_convolutions_do(size: tuple[int, int]) -> 
     assert stem(normal(2, *size, 3)).shape[1:3] == stem.output_size(size)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow  # JAX would compile for every size
 def test_resnet_stem_of_unknown_size() -> None:
     stem = ResNetStem((1, 1), width=32)

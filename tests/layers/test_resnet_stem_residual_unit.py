@@ -32,6 +32,7 @@ def group_norm(x: Any, weights: dict[str, np.ndarray], name: str, epsilon: float
     return groups.reshape(batch, height, width, channels) * gamma + beta
 
 
+@pytest.mark.slow
 def test_residual_unit_contract_with_a_projection() -> None:
     parameters = 11 * 32 + BRANCH + projection(11)
     check_layer(
@@ -42,6 +43,7 @@ def test_residual_unit_contract_with_a_projection() -> None:
     )
 
 
+@pytest.mark.slow
 def test_residual_unit_contract_without_a_projection() -> None:
     check_layer(ResidualUnit(32), WIDE, output_shape=(2, 5, 7, 128), parameters=128 * 32 + BRANCH)
 

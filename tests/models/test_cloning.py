@@ -60,6 +60,7 @@ def test_clone_of_a_subclass_is_refused() -> None:
         clone(Own())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
 def test_to_float32_copies_what_is_not(policy: str) -> None:
     model = nested(policy)

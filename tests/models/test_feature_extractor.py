@@ -75,6 +75,7 @@ def test_observed_tokens_and_attention_are_those_of_the_layers() -> None:
     assert_close(seen.tokens[2], z, 2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["token", "map", "hybrid"])
 def test_gradients_are_those_of_small_differences(kind: str) -> None:
     extractor = FeatureExtractor(tiny_model(**KINDS[kind]))
@@ -126,6 +127,7 @@ def test_gradients_need_one_score_for_each_class() -> None:
         extractor.activations_and_gradients(IMAGES, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ending",
     [
@@ -167,6 +169,7 @@ def test_reading_says_which_tokens_answer(kind: str, expected: list[float]) -> N
     assert extractor.reads_class_token == (kind in ("token", "distilled", "registers", "token_gap"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "stride"), [("token", (3, 2)), ("hybrid", (8, 4))])
 def test_patch_stride_is_in_pixels(kind: str, stride: tuple[int, int]) -> None:
     assert FeatureExtractor(tiny_model(**KINDS[kind])).patch_stride == stride

@@ -34,6 +34,7 @@ def test_features_are_what_the_classifier_receives(changes: dict[str, Any]) -> N
     assert found.dtype == np.float32
 
 
+@pytest.mark.slow
 def test_features_of_a_distilled_model_are_the_mean_of_both_tokens() -> None:
     model = tiny_model(distillation_token=True, distillation_head=True)
     parts = [model.get_layer(n).input for n in ("head", "distillation_head")]
@@ -46,6 +47,7 @@ def test_features_without_a_classifier_are_the_outputs() -> None:
     assert_close(features(model, IMAGES), model(IMAGES), 5e-6)
 
 
+@pytest.mark.slow
 def test_features_of_a_model_that_returns_tokens() -> None:
     model = tiny_model(classes=0, pooling="none")
     tokens = numpy(model(IMAGES))
@@ -77,6 +79,7 @@ def test_features_of_what_averages_its_patches_are_their_mean() -> None:
     assert_close(found[-1], features(model, IMAGES), 5e-6)
 
 
+@pytest.mark.slow
 def test_features_of_a_users_model_and_of_other_networks() -> None:
     images = keras.Input((15, 14, 3))
     hidden = keras.layers.Dense(7, activation="relu")(tiny_model(classes=0)(images))

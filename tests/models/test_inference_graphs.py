@@ -51,6 +51,7 @@ def test_there_is_nothing_to_train(form: Callable[[keras.Model], Any]) -> None:
     assert copied(tiny_model(), form).weights == []
 
 
+@pytest.mark.slow
 @each_form
 def test_a_mixed_policy_outside_leaves_the_images_as_they_are(
     form: Callable[[keras.Model], Any],
@@ -72,6 +73,7 @@ def test_the_graph_has_constants_and_no_variables() -> None:
     assert len(graph.inputs) == 1  # a weight from outside would be another
 
 
+@pytest.mark.slow
 def test_variables_of_the_frozen_model_are_let_go() -> None:
     model = tiny_model()
     copy, reference = copied(model, frozen), weakref.ref(model.weights[0])
@@ -104,6 +106,7 @@ def test_predict_is_not_compiled_by_xla(form: Callable[[keras.Model], Any]) -> N
     assert not all(layer.supports_jit for layer in copied(tiny_model(), form).layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "compiled"), [(as_it_is, 0), (frozen, 0), (for_two, 1)])
 def test_only_few_images_are_compiled(form: Callable[[keras.Model], Any], compiled: int) -> None:
     import tensorflow as tf

@@ -29,6 +29,7 @@ def test_the_copy_answers_the_same(precision: str, tolerance: float) -> None:
     assert_close(copy(IMAGES), model(IMAGES), tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_the_precision_is_the_model_s(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policies = []
@@ -43,6 +44,7 @@ def test_the_precision_is_the_model_s(dtype: str, monkeypatch: pytest.MonkeyPatc
     assert policies[0] == {"float32": "with_dtype", "mixed_bfloat16": "to_bfloat16"}[dtype]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_the_answer_is_not_rounded(dtype: str) -> None:
     model = tiny_model(dtype=dtype, classifier_activation="softmax")
@@ -70,6 +72,7 @@ def with_its_mean(model: keras.Model) -> keras.Model:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere a plain copy")
 @pytest.mark.parametrize(
     ("changes", "around", "used"),
@@ -134,6 +137,7 @@ def test_the_copy_is_a_functional_model_of_the_same_shapes() -> None:
     assert_close(copy.predict(IMAGES, verbose=0), model.predict(IMAGES, verbose=0), 5e-6)
 
 
+@pytest.mark.slow
 def test_the_copy_carries_the_preprocessing() -> None:
     model = tiny_model()
     copy = optimize_for_inference(model)
@@ -158,6 +162,7 @@ def test_inputs_and_outputs_may_have_names(layer: Any) -> None:
     assert_close(found["b"], expected["b"], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere a plain copy")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_large_models_are_left_as_they_are(

@@ -90,6 +90,7 @@ def test_a_network_with_operations_in_its_graph_is_finished_too() -> None:
     assert_close(inference_classifier(network)(inputs), np.full((2, 3), 1 / 3), 1e-6)
 
 
+@pytest.mark.slow
 def test_frozen_batch_normalization_uses_what_it_has(network: keras.Model) -> None:
     from keras_vit.training.param_groups import set_trainable
 
@@ -158,6 +159,7 @@ def test_an_application_is_trained_saved_and_evaluated(tmp_path: Path) -> None:
     assert all(0 < row["training_seconds"] < row["seconds"] for row in history.read_rows(run.times))
 
 
+@pytest.mark.slow
 def test_means_of_batch_normalization_are_not_trained() -> None:
     from keras_vit.training.param_groups import set_trainable
 

@@ -55,6 +55,7 @@ def test_prepare_numbers_the_classes_of_a_model_without_labels() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["bfloat16", "float16", "float64"])
 def test_prepare_makes_a_model_of_one_other_precision_float32(policy: str) -> None:
     trained = tiny(dtype=policy)

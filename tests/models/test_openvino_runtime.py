@@ -65,6 +65,7 @@ def test_pieces_and_single_images_keep_their_order(
     np.testing.assert_allclose(found(images), model.predict(images, verbose=0), atol=5e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_answers_within_its_rounding(pair: tuple[keras.Model, OpenVINOModel]) -> None:
     model, _ = pair
     found = OpenVINOModel(model, precision="bfloat16", threads=1)

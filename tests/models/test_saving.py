@@ -40,6 +40,7 @@ def labeled(**changes: Any) -> keras.Model:
     return randomise(build(tiny_config(**changes), preprocessing=PREPROCESSING))
 
 
+@pytest.mark.slow
 @each_variant
 def test_keras_file_brings_everything_back(changes: dict[str, Any], tmp_path: Path) -> None:
     model = labeled(**changes)

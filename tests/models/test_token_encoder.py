@@ -41,6 +41,7 @@ def test_images_lack_what_no_patch_covers() -> None:
     np.testing.assert_array_equal(numpy(encoder.images(encoder.patches(x))), x[:, :H, :W])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"pre_norm": True}, {"class_token": False}])
 def test_layers_one_by_one_are_the_network(changes: dict[str, Any]) -> None:
     whole = random_network(pooling="none", **changes)

@@ -28,6 +28,7 @@ def test_reducing_by_nothing_is_the_model(method: str) -> None:
     assert_close(copy(IMAGES), model(IMAGES), 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "left"),
     [
@@ -60,6 +61,7 @@ def two_kinds_of_patches() -> np.ndarray:
     return images
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -87,6 +89,7 @@ def test_the_mean_weighs_tokens_by_their_sizes() -> None:
     assert_close(TokenPooling("max")(tokens, sizes), tokens[:, 1:].max(axis=1), 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["merge", "prune"])
 def test_reduced_model_is_saved_and_loaded(method: str, tmp_path: Path) -> None:
     copy = reduce_tokens(tiny_model(), 5, method)
@@ -102,6 +105,7 @@ def test_all_tokens_come_back() -> None:
     assert_close(rebuild(copy)(IMAGES), model(IMAGES), 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["merge", "prune"])
 def test_reduced_model_in_mixed_precision(method: str) -> None:
     model = tiny_model()
@@ -113,6 +117,7 @@ def test_reduced_model_in_mixed_precision(method: str) -> None:
     assert_close(copy(IMAGES), reduce_tokens(model, 5, method)(IMAGES), 0.03)
 
 
+@pytest.mark.slow
 def test_reduced_model_within_a_users_model() -> None:
     images = keras.Input((15, 14, 3))
     model = randomise(keras.Model(images, keras.layers.Dense(5)(tiny_model(pooling="gap")(images))))
@@ -154,6 +159,7 @@ def test_pruning_needs_a_class_token_that_answers(pooling: str) -> None:
     refused(bare, "prune", "`method` must be 'merge' without a class token,")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["merge", "prune"])
 def test_who_needs_every_token_is_refused(method: str) -> None:
     refused(

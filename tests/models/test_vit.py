@@ -105,6 +105,7 @@ def test_build_hands_the_rates_on() -> None:
         assert (block.dropout_rate, block.attention.dropout_rate) == (0.1, 0.2)
 
 
+@pytest.mark.slow
 def test_build_for_any_size_equals_the_model_of_that_size() -> None:
     """One graph with a 5 x 7 table: the same size, and others in both directions."""
     dynamic = tiny_model(image_size=(None, None), position_grid=(5, 7))

@@ -102,6 +102,7 @@ def test_page_answers_every_question(tmp_path: Path) -> None:
     assert "<td>jax</td>" not in text
 
 
+@pytest.mark.slow
 def test_page_of_correct_predictions_has_no_temperature(tmp_path: Path) -> None:
     calibration = calibrate([0, 1, 0, 1], np.array([[0.9, 0.1], [0.2, 0.8]] * 2))
     text = write(details(60, 3, calibration=calibration), tmp_path)
@@ -121,6 +122,7 @@ def test_page_knows_no_folder_and_no_network(tmp_path: Path) -> None:
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
+@pytest.mark.slow
 def test_numbers_are_kept_beside_the_page(tmp_path: Path) -> None:
     found = details(60, 3)
     write(found, tmp_path)
@@ -147,6 +149,7 @@ def test_confused_pairs_are_the_most_frequent(
     assert pairs == [("ant", "bee", "4", "44.4%"), ("bee", "cow", "3", "50.0%")]
 
 
+@pytest.mark.slow
 def test_page_of_more_than_five_classes(tmp_path: Path) -> None:
     assert "top-5 accuracy" in write(details(60, 7), tmp_path)
 

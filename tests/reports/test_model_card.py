@@ -39,6 +39,7 @@ def test_card_has_what_a_hub_expects(run: Path, tmp_path: Path) -> None:
     assert all((tmp_path / "card" / name).is_file() for name in pictures)
 
 
+@pytest.mark.slow
 def test_the_code_of_a_card_runs(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.tensorflow
 SMALL = Recipe(image_size=(8, 8), precision="float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [None, "MobileNetV2"])
 def test_run_that_goes_on_reads_images_as_when_it_was_started(
     nano: str, model: str | None, tmp_path: Path

@@ -111,12 +111,14 @@ def test_evaluate_matches_classes_by_name(digits: data.Examples) -> None:
     assert next(row for row in report.per_class if row.name == "1").recall == 1
 
 
+@pytest.mark.slow
 def test_evaluate_without_labels_names_classes_by_number(digits: data.Examples) -> None:
     report = evaluate(build(labels=None), digits, verbose=0)
     assert [row.name for row in report.per_class] == list(CLASSES)
     assert report.accuracy == pytest.approx(5 / 23)
 
 
+@pytest.mark.slow
 def test_evaluate_without_class_names_prints_what_is_matched(
     digits: data.Examples, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +150,7 @@ def test_evaluate_refuses_a_model_without_classifier(digits: data.Examples) -> N
         evaluate(build(classes=0, labels=None), digits)
 
 
+@pytest.mark.slow
 def test_evaluate_takes_a_model_around_a_backbone(digits: data.Examples) -> None:
     backbone = models.build(
         models.config_of(build()).replace(classes=0), preprocessing=Preprocessing(size=8)
@@ -203,12 +206,14 @@ def test_evaluate_judges_each_label_by_its_threshold(
     assert rows["1"].recall == 0
 
 
+@pytest.mark.slow
 def test_evaluate_takes_one_half_where_there_are_no_thresholds(pairs: data.Examples) -> None:
     report = evaluate(several("sigmoid", None), pairs, verbose=0)
     assert {row.threshold for row in report.per_label} == {0.5}
     assert {row.recall for row in report.per_label} == {1.0}
 
 
+@pytest.mark.slow
 def test_evaluate_of_one_class_an_image_stays_as_it_is(digits: data.Examples) -> None:
     report = evaluate(several("sigmoid"), digits, verbose=0)
     assert isinstance(report, Report)
@@ -220,6 +225,7 @@ def test_evaluate_refuses_classes_that_exclude_one_another(pairs: data.Examples)
         evaluate(build(), pairs, verbose=0)
 
 
+@pytest.mark.slow
 def test_predict_returns_what_is_compared(pairs: data.Examples) -> None:
     labels, probabilities, preprocessing = predict(several(None), pairs, verbose=0)
     np.testing.assert_array_equal(labels, pairs.targets)
@@ -228,6 +234,7 @@ def test_predict_returns_what_is_compared(pairs: data.Examples) -> None:
     assert preprocessing.thresholds == (0.6,) * 10
 
 
+@pytest.mark.slow
 def test_predict_answers_as_keras_does_in_order(digits: data.Examples) -> None:
     model = build()
     _, found, preprocessing = predict(model, digits, batch_size=7, verbose=0)

@@ -248,6 +248,7 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.slow
 def test_config_reaches_the_trainee(
     config: PretrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +314,7 @@ def test_resume_of_another_run_is_refused(config: PretrainConfig, tmp_path: Path
         pretrain(config, tmp_path, resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

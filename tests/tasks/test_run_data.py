@@ -22,6 +22,7 @@ def test_examples_are_those_of_a_split(tmp_path: Path) -> None:
     assert run.all_examples.names == digits.names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["a training image", "damaged"])
 def test_a_replaced_image_is_not_held_out(tmp_path: Path, content: str) -> None:
     digits = data.load("digits").subset(range(5))

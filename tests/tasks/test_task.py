@@ -14,6 +14,7 @@ from keras_vit.tasks.task import Task
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.slow
 def test_defaults_decide_nothing(tmp_path: Path) -> None:
     class Plain(Task):
         name = "plain"

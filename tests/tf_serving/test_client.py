@@ -81,6 +81,7 @@ def test_labels_that_are_a_yes(
     assert len({p.present for p in local}) > 2
 
 
+@pytest.mark.slow
 def test_any_signature_can_be_called(address: str, images: list[bytes]) -> None:
     with Client(address) as client:
         answer = client.call("explain", image_bytes=images[:2])
@@ -90,6 +91,7 @@ def test_any_signature_can_be_called(address: str, images: list[bytes]) -> None:
     np.testing.assert_allclose(again["probabilities"], answer["probabilities"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_server_that_starts_is_asked_again(
     address: str, images: list[bytes], fake: FakeServing
 ) -> None:
@@ -320,6 +322,7 @@ def test_more_images_than_a_batch_are_sent_in_parts(address: str, fake: FakeServ
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", CODES)
 def test_errors_of_a_batch_are_asked_again(
     address: str, images: list[bytes], fake: FakeServing, code: str

@@ -66,6 +66,7 @@ def test_rows_of_classes_are_kept_to_the_bit_by_name(
     np.testing.assert_array_equal(same.predict(images, verbose=0), old.predict(images, verbose=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "loss"),
     [
@@ -91,6 +92,7 @@ def test_labels_that_repeat_keep_no_row(nano: str, tmp_path: Path) -> None:
     assert not head_of(build_network(config, ("crane", "dog")))[0].any()
 
 
+@pytest.mark.slow
 def test_copy_of_a_model_tells_its_loss_by_its_thresholds(nano: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", nano, CLASSES, loss="sigmoid")
     copy = run.last.rename(tmp_path / "copy.keras")
@@ -100,6 +102,7 @@ def test_copy_of_a_model_tells_its_loss_by_its_thresholds(nano: str, tmp_path: P
         assert head_of(network)[0].any() == (loss == "sigmoid")
 
 
+@pytest.mark.slow
 def test_weights_of_another_network_are_refused(nano: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", nano, CLASSES)
     recipe = SMALL.replace(image_size=(32, 32))

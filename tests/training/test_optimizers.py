@@ -52,6 +52,7 @@ def test_warm_up_longer_than_the_run_is_noted(capsys: pytest.CaptureFixture[str]
     assert "the run of 12 steps ends within the 13 warm-up steps" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_weight_decay_shrinks_kernels_only(model: keras.Model, name: str) -> None:
     recipe = Recipe(optimizer=name, learning_rate=0.5, weight_decay=0.2, warmup_fraction=0)

@@ -48,6 +48,7 @@ def test_model_without_a_head_ends_with_its_last_block() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(3))
 def test_layer_decay_equals_timm(test_data: Path, tmp_path: Path, index: int) -> None:
     content = json.loads((test_data / "reference" / "train" / "layer_decay.json").read_text())

@@ -65,6 +65,7 @@ def test_images_without_classes_are_divided_another_way(
     assert [len(part) for part in found[:2]] == [3, 2]
 
 
+@pytest.mark.slow
 def test_bad_images_are_listed_or_left_out(
     config: CommonConfig, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -319,6 +319,7 @@ def test_restore_of_another_model_is_refused(tmp_path: Path) -> None:
         other.state.restore()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["save", "fsync"])
 def test_full_disk_leaves_the_earlier_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str

@@ -30,6 +30,7 @@ def test_attention_distance_has_a_dot_for_each_head_and_block() -> None:
     assert axes.get_ylim()[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
 def test_relevance_sheet_has_a_row_for_each_image(channels: int, tmp_path: Path) -> None:
     pixels = RNG.uniform(0, 255, (3, 24, 36, channels))

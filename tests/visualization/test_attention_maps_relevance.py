@@ -24,6 +24,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_relevance_maps_of_every_kind_of_model(kind: str) -> None:
     extractor = FeatureExtractor(tiny_model(**KINDS[kind]))
@@ -122,6 +123,7 @@ def test_relevance_of_a_model_without_a_classifier() -> None:
         relevance_maps(tokens, IMAGES, "grad_cam")
 
 
+@pytest.mark.slow
 def test_relevance_of_a_loaded_model_is_the_same(tmp_path: Any) -> None:
     model = tiny_model()
     model.save(tmp_path / "model.keras")

@@ -78,6 +78,7 @@ def test_filter_components_of_a_hybrid() -> None:
         filter_components(hybrid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 3}, {"norm_after_pooling": True}])
 def test_token_colors_are_the_first_components(changes: dict[str, object]) -> None:
     if changes.get("norm_after_pooling"):

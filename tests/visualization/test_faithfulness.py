@@ -41,6 +41,7 @@ def test_curves_fall_and_rise_at_the_patch_that_counts(place: tuple[int, int]) -
     assert curves.insertion_area > wrong.insertion_area
 
 
+@pytest.mark.slow
 def test_curves_begin_and_end_where_they_must() -> None:
     model = tiny_model()
     images = normal(3, 15, 14, 3)

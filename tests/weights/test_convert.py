@@ -38,6 +38,7 @@ def assert_same_tensors(found: dict[str, np.ndarray], expected: dict[str, np.nda
         assert tensor.tobytes() == expected[name].tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The format")
 def test_a_chain_of_all_formats_keeps_every_bit(tmp_path: Path) -> None:
     model = model_for()
@@ -58,6 +59,7 @@ def test_a_chain_of_all_formats_keeps_every_bit(tmp_path: Path) -> None:
     assert (tmp_path / "3.safetensors").read_bytes() == direct
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The format")
 @pytest.mark.parametrize("target", ["m.keras", "m.safetensors", "m"])
 def test_labels_and_preprocessing_are_kept(target: str, tmp_path: Path) -> None:
@@ -110,6 +112,7 @@ def test_hybrid_weights_h5(tmp_path: Path) -> None:
     assert keras.saving.load_model(tmp_path / "m.keras").input_shape == (None, 12, 8, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The format")
 @pytest.mark.parametrize(
     "changes",

@@ -163,6 +163,7 @@ def test_no_case_is_forgotten(test_data: Path) -> None:
     assert len(ALL) == 49
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["token", "gap"])
 def test_official_weights_as_timm_computes_them(
     name: str, recipe: ModuleType, test_data: Path, tmp_path: Path

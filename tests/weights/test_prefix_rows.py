@@ -51,6 +51,7 @@ def built(weights: Path, *size: int | None, **options: Any) -> keras.Model:
     )
 
 
+@pytest.mark.slow
 def test_a_grid_given_in_the_overrides_is_that_of_the_table(tmp_path: Path) -> None:
     """4 x 9 positions, which alone are read as 6 x 6."""
     model, path = published(tmp_path, image_size=(16, 36), class_token=False, pooling="gap")
@@ -154,6 +155,7 @@ def test_a_square_table_at_a_size_that_fits_otherwise_is_refused(tmp_path: Path)
         built(tmp_path, 8, 52)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix_position", [True, False])
 def test_a_square_table_is_resized_as_before(prefix_position: bool, tmp_path: Path) -> None:
     changes = {"register_tokens": 4, "prefix_position": prefix_position, "image_size": (20, 20)}

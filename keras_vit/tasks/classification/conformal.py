@@ -36,15 +36,24 @@ def conformal_threshold(labels: ArrayLike, probabilities: ArrayLike, coverage: f
     Reference: algorithm 1 of https://arxiv.org/abs/2107.07511
     """
     p = np.asarray(probabilities, np.float64)
-    own = np.sort(p[np.arange(len(p)), np.asarray(labels)])[::-1]
-    last = math.ceil((len(own) + 1) * coverage)  # number of images that are covered
-    if not 0 < coverage < 1 or last > len(own):
+    own = p[np.arange(len(p)), np.asarray(labels)]
+    if not 0 < coverage < 1 or coverage > len(own) / (len(own) + 1):
         raise ValueError(
             "`coverage` must be in (0, 1), and at most N / (N + 1) for N held-out images. "
             f"Received: coverage={coverage}, {len(own)} images"
         )
-    # Between two images, so that runtimes with other rounding errors return the same sets.
-    return float((own[last - 1] + (own[last] if last < len(own) else 0)) / 2)
+    return -upper_bound(-own, coverage, largest=0.0)
+
+
+def upper_bound(values: np.ndarray, fraction: float, largest: float) -> float:
+    """Returns a bound that a new value, drawn like N others, exceeds with 1 - `fraction` at most.
+
+    The bound is between two of the values, so that runtimes with other rounding errors decide the
+    same, or between the highest and `largest`. `fraction` is at most N / (N + 1).
+    """
+    ascending = [*np.sort(values), largest]
+    last = math.ceil(round((len(values) + 1) * fraction, 9))  # number of values below the bound
+    return float((ascending[last - 1] + ascending[last]) / 2)
 
 
 def prediction_set(probabilities: Any, preprocessing: Preprocessing) -> Any:
@@ -54,7 +63,9 @@ def prediction_set(probabilities: Any, preprocessing: Preprocessing) -> Any:
     """
     ops: Any = np if isinstance(probabilities, np.ndarray) else keras.ops
     highest = ops.max(probabilities, axis=-1, keepdims=True)
-    return probabilities >= ops.minimum(highest, np.float32(preprocessing.set_threshold or 0))
+    # A minimum of the two bounds would limit integers of TFLite to the range of the threshold.
+    above = probabilities >= np.float32(preprocessing.set_threshold or 0)
+    return ops.logical_or(above, probabilities >= highest)
 
 
 def set_outputs(probabilities: Any, preprocessing: Preprocessing) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.conformal import prediction_set
+from keras_vit.tasks.classification.out_of_distribution import split
 
 BEST = 5  # classes of a prediction
 
@@ -25,6 +26,9 @@ class Prediction:
         present: The labels above their thresholds, most probable first; None for exclusive classes.
         message: Reason why the image cannot be read; empty if it can.
         set: The classes of the prediction set, most probable first; None without a coverage.
+        ood_score: Out-of-distribution score, about 1 for images like the training images; None
+            without scores.
+        in_distribution: Whether the score is at most the threshold; None without scores.
 
     Examples:
         >>> found = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
@@ -38,6 +42,8 @@ class Prediction:
     present: tuple[str, ...] | None = None
     message: str = ""
     set: tuple[str, ...] | None = None
+    ood_score: float | None = None
+    in_distribution: bool | None = None
 
     @property
     def ok(self) -> bool:
@@ -70,13 +76,16 @@ class Prediction:
         scores = [f"{label} {named[label]:.4f}" if label in named else label for label in shown]
         if self.set is not None:
             scores.append(f"set: {', '.join(self.set)}")
+        if self.in_distribution is False:
+            scores.append(f"out of distribution (score {self.ood_score:.2f})")
         return "   ".join(scores) or "none of the labels"
 
 
 def prediction(
     output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST
 ) -> Prediction:
-    """Creates the prediction for an image from its class probabilities (R,)."""
+    """Creates the prediction for an image from its class probabilities (R,), and its score."""
+    output, score = split(output, preprocessing)
     if message:
         return Prediction(np.zeros_like(output), (), (), message=message)
     labels = preprocessing.class_names or ()
@@ -93,12 +102,15 @@ def prediction(
     if preprocessing.set_threshold is not None:
         inside = tuple(labels[i] for i in best[prediction_set(output, preprocessing)[best]])
     named = best[: max(top, len(present or ()))]
+    threshold = preprocessing.ood_threshold
     return Prediction(
         output,
         tuple(labels[i] for i in named),
         tuple(float(output[i]) for i in named),
         present,
         set=inside,
+        ood_score=None if score is None else float(score),
+        in_distribution=None if score is None else bool(score <= threshold),
     )
 
 
@@ -125,6 +137,8 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
                 present,
                 "" if ok else str(answer["message"][index]) or "refused by the server",
                 inside,
+                float(answer["ood_score"][index]) if ok and "ood_score" in answer else None,
+                bool(answer["in_distribution"][index]) if ok and "ood_score" in answer else None,
             )
         )
     return found
@@ -138,14 +152,14 @@ class Scores:
         labels: Sequence[str] = (),
         multi_label: bool = False,
         every_class: bool = False,
-        sets: bool = False,
+        further: Sequence[str] = (),
     ) -> None:
         places = range(2, min(BEST, len(labels) or BEST) + 1)
         scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
         self._every = [f"probability_{label}" for label in labels] if every_class else None
-        named = ["present"] if multi_label else ["set", "set_size"] if sets else []
+        named = ["present"] if multi_label else []
         scores = scores if self._every is None else self._every
-        self.columns = ["file", "label", "score", *named, *scores, "message"]
+        self.columns = ["file", "label", "score", *named, *further, *scores, "message"]
 
     def row(self, file: str, found: Prediction) -> dict[str, Any]:
         """Returns the table row of one image."""
@@ -154,6 +168,8 @@ class Scores:
             row["present"] = "|".join(found.present)
         if found.set is not None:
             row |= {"set": "|".join(found.set), "set_size": len(found.set)}
+        if found.ood_score is not None:
+            row |= {"ood_score": found.ood_score, "in_distribution": found.in_distribution}
         if self._every is None:
             best = zip(found.top_labels, found.top_scores, strict=True)
             for place, (label, score) in list(enumerate(best, 1))[1:BEST]:

@@ -16,6 +16,8 @@ import tensorflow as tf
 
 from keras_vit import preprocessing_files
 from keras_vit.models import FeatureExtractor, inference_runtime
+from keras_vit.models.out_of_distribution import last_scores
+from keras_vit.tasks.classification import out_of_distribution
 from keras_vit.tasks.classification.conformal import set_outputs
 from keras_vit.tasks.classification.prediction import BEST
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
@@ -29,7 +31,8 @@ class ServedClassifier(ServedModel):
     `answer_bytes`, `answer_pixels` and `answer_images` return `probabilities`, float32 (B, R);
     `top_scores`, float32, `top_indices`, int32, and `top_labels`, string, (B, K), best first; and
     in multi-label models `present`, bool (B, R); with prediction sets `set`, bool (B, R), and
-    `set_size`, int32 (B,).
+    `set_size`, int32 (B,); with out-of-distribution scores `ood_score`, float32 (B,), and
+    `in_distribution`, bool (B,).
     """
 
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
@@ -38,7 +41,7 @@ class ServedClassifier(ServedModel):
             self._extractor: Any = FeatureExtractor(network, self._precision)
         except ValueError:
             self._extractor = None  # not a Vision Transformer: without `embed` and `explain`
-            network, run = super().prepare(network)
+            network, run = super().prepare(network)[0], self._observe_outputs
         else:
             network, run = self._extractor.network, self._observe
         inference_runtime.fold(network)
@@ -87,6 +90,9 @@ class ServedClassifier(ServedModel):
         run, read = self.run_bytes(image_bytes)
         return self.guarded({**self.outputs(run), "map": rollout_map(self._extractor, run)}, read)
 
+    def _observe_outputs(self, images: tf.Tensor) -> dict[str, Any]:
+        return {"outputs": self.network(images, training=False), **last_scores(self.network)}
+
     def _observe(self, images: tf.Tensor) -> dict[str, Any]:
         """Returns the activations of `FeatureExtractor.run` and the tokens after the final norm."""
         run, norm = self._extractor.run(images), self._extractor.norm
@@ -103,7 +109,7 @@ class ServedClassifier(ServedModel):
     def outputs(self, found: Any) -> Answer:
         several = self.preprocessing.thresholds is not None
         if self._extractor is None:
-            probabilities = tf.cast(found, tf.float32)
+            probabilities = tf.cast(found["outputs"], tf.float32)
         else:  # before the last activation
             probabilities = (tf.nn.sigmoid if several else tf.nn.softmax)(found["outputs"])
         classes = probabilities.shape[1]
@@ -118,7 +124,8 @@ class ServedClassifier(ServedModel):
         if several:
             thresholds = self._thresholds.lookup(tf.range(classes, dtype=tf.int64))
             answer["present"] = probabilities >= thresholds
-        return answer | set_outputs(probabilities, self.preprocessing)
+        scores = out_of_distribution.outputs(found, self.preprocessing)
+        return {**answer, **set_outputs(probabilities, self.preprocessing), **scores}
 
 
 def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:

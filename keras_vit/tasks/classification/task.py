@@ -18,10 +18,12 @@ from keras_vit import arguments, data, files, models, zoo
 from keras_vit.evaluation import slice_accuracies
 from keras_vit.models import cloning, last_activation
 from keras_vit.models.features import classifiers
+from keras_vit.models.out_of_distribution import last_scores
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import check_model, without_dropout
+from keras_vit.tasks.classification import out_of_distribution
 from keras_vit.tasks.classification.calibration import (
     calibrate,
     choose_temperature,
@@ -40,6 +42,7 @@ from keras_vit.tasks.classification.prediction import Scores, prediction
 from keras_vit.tasks.classification.ridge_head import fit_head
 from keras_vit.tasks.classification.samples import write_samples
 from keras_vit.tasks.classification.serving_graph import ServedClassifier
+from keras_vit.tasks.confidence import Confidence
 from keras_vit.tasks.registry import get
 from keras_vit.tasks.task import Details, Evaluation, Predictions, Task
 from keras_vit.visualization.contact_sheet import contact_sheet
@@ -216,24 +219,44 @@ class Classification(Task):
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
+        preprocessing = expected.preprocessing
+        (found, score), (probabilities, expected_score) = (
+            out_of_distribution.split(rows, preprocessing) for rows in (found, expected.outputs)
+        )
         # Equally probable classes count as agreement.
-        predicted, scores = found.argmax(axis=1), expected.outputs
-        named = np.take_along_axis(scores, predicted[:, None], axis=1)[:, 0]
-        same = named >= scores.max(axis=1) - close
+        predicted = found.argmax(axis=1)
+        named = np.take_along_axis(probabilities, predicted[:, None], axis=1)[:, 0]
+        same = named >= probabilities.max(axis=1) - close
+        if score is not None:
+            threshold = preprocessing.ood_threshold
+            same &= (score <= threshold) == (expected_score <= threshold)
         return same, float(accuracy_score(expected.targets, predicted))
 
-    def with_coverage(self, predictions: Predictions, coverage: float) -> Preprocessing:
-        threshold = conformal_threshold(predictions.targets, predictions.outputs, coverage)
-        preprocessing = predictions.preprocessing
-        return dataclasses.replace(preprocessing, set_threshold=threshold, coverage=coverage)
+    def add_confidence(
+        self, network: keras.Model, found: Predictions, options: Confidence, verbose: int = 0
+    ) -> tuple[keras.Model, Predictions]:
+        if options.coverage is not None:
+            threshold = conformal_threshold(found.targets, found.outputs, options.coverage)
+            preprocessing = dataclasses.replace(
+                found.preprocessing, set_threshold=threshold, coverage=options.coverage
+            )
+            found = found._replace(preprocessing=preprocessing)
+        if options.false_alarm_rate is not None:
+            return out_of_distribution.add_scores(network, found, options, verbose)
+        return network, found
 
-    def further_outputs(self, output: Any, preprocessing: Preprocessing) -> dict[str, Any]:
-        return set_outputs(output, preprocessing)
+    def further_outputs(
+        self, network: keras.Model, output: Any, preprocessing: Preprocessing
+    ) -> dict[str, Any]:
+        scores = out_of_distribution.outputs(last_scores(network), preprocessing)
+        return {**set_outputs(output, preprocessing), **scores}
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
         several = preprocessing.thresholds is not None
-        sets = preprocessing.set_threshold is not None
-        return Scores(preprocessing.class_names or (), several, every_class, sets)
+        further = [*(["set", "set_size"] if preprocessing.set_threshold is not None else [])]
+        if preprocessing.ood_threshold is not None:
+            further += ["ood_score", "in_distribution"]
+        return Scores(preprocessing.class_names or (), several, every_class, further)
 
     def next_commands(self, run: RunFolder) -> list[str]:
         predict = arguments.command("predict", run.path, run.samples)

@@ -65,6 +65,7 @@ def test_confusion_matrix_of_many_classes_shows_those_that_are_confused_most(
     assert titles[0].endswith("50 most confused of 120")
 
 
+@pytest.mark.slow
 def test_confusion_matrix_numbers_stay_in_their_cells() -> None:
     matrix = drawn(confusion_matrix(report(13, 150_000))).axes[0]
     assert max(len(text.get_text()) for text in matrix.texts) == 4

@@ -25,6 +25,7 @@ def model(**changes: object) -> keras.Model:
     return randomise(models.build(config, preprocessing=PREPROCESSING))
 
 
+@pytest.mark.slow
 def test_details_agree_with_evaluate(photos: Path) -> None:
     examples = data.load(photos)
     trained = model()
@@ -55,6 +56,7 @@ def test_mistakes_are_the_surest_ones_with_what_was_seen(photos: Path) -> None:
         assert mistake.explained.dtype == np.uint8
 
 
+@pytest.mark.slow
 def test_a_model_that_is_right_has_no_mistakes() -> None:
     digits = data.load("digits").subset(np.flatnonzero(data.load("digits").targets == 3)[:5])
     sure = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=10))
@@ -66,6 +68,7 @@ def test_a_model_that_is_right_has_no_mistakes() -> None:
     assert [row.name for row in found.scores.per_class] == ["3"]  # one class only
 
 
+@pytest.mark.slow
 def test_slices_are_the_columns_of_the_data(photos: Path) -> None:
     examples = data.load(photos)
     columns = {"camera": tuple("phone" if k % 3 else "reflex" for k in range(33))}
@@ -73,6 +76,7 @@ def test_slices_are_the_columns_of_the_data(photos: Path) -> None:
     assert [(row.value, row.images) for row in found.slices] == [("phone", 22), ("reflex", 11)]
 
 
+@pytest.mark.slow
 def test_confidence_of_classes_that_do_not_exclude_one_another_is_left_alone(
     photos: Path,
 ) -> None:
@@ -82,6 +86,7 @@ def test_confidence_of_classes_that_do_not_exclude_one_another_is_left_alone(
     )
 
 
+@pytest.mark.slow
 def test_several_labels_have_scores_of_their_own(photos: Path) -> None:
     examples = data.load(photos)
     several = dataclasses.replace(examples, targets=np.eye(3, dtype=int)[examples.targets])

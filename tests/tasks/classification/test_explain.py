@@ -18,6 +18,7 @@ from tests.helpers import normal, tiny_model
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("methods", [METHODS, ("rollout",)])
 def test_maps_in_batches_are_those_of_all_at_once(methods: tuple[str, ...]) -> None:
     extractor = FeatureExtractor(tiny_model())

@@ -28,6 +28,7 @@ def model() -> object:
     return randomise(models.build(config, preprocessing=PREPROCESSING))
 
 
+@pytest.mark.slow
 def test_explanation_has_a_row_for_each_image_and_says_the_answer(
     model: object, photos: Path
 ) -> None:
@@ -46,6 +47,7 @@ def test_explanation_has_a_row_for_each_image_and_says_the_answer(
     assert np.abs(np.stack(shown).astype(int) - overlay(pixels, maps)).max() <= 2
 
 
+@pytest.mark.slow
 def test_explanation_of_a_class_of_ones_own(model: object, photos: Path) -> None:
     path = photos / "ant" / "00.jpg"
     figures = [explain(model, [path], methods=["grad_cam"], of_class=name) for name in LABELS]

@@ -62,6 +62,7 @@ def test_mistakes_are_drawn_with_what_they_are(
     assert seen[0] == "0, predicted\n3 (100%)"
 
 
+@pytest.mark.slow
 def test_no_mistake_no_picture(tmp_path: Path) -> None:
     digits = data.load("digits")
     threes = digits.subset(np.flatnonzero(digits.targets == 3)[:5])

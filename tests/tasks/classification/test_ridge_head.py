@@ -73,6 +73,7 @@ def test_run_of_no_epochs_saves_the_fitted_classifier(nano: str, tmp_path: Path)
     assert again.accuracy == report.accuracy
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_two_heads_share_the_fitted_classifier() -> None:
     digits = data.load("digits").subset(range(60))

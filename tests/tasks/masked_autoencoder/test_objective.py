@@ -277,6 +277,7 @@ def test_reconstruction_keeps_what_is_visible(norm_pix: bool) -> None:
     assert (reconstructions(objective, x, seed=4)[1] != shown).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit_mae_pretraining", "vit_mae_norm_pix"])
 def test_parity_with_transformers(
     name: str, recipe: ModuleType, test_data: Path, tmp_path: Path

@@ -200,6 +200,7 @@ def test_two_replicas_agree_with_one_device_in_the_mean(two: Devices) -> None:
     assert reports[0].keys() == {"loss", "color_accuracy", "gradient_norm"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_predicts_in_float32(policy: str) -> None:
     objective = MaskedPatchesObjective(network(policy))

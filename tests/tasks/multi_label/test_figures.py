@@ -64,6 +64,7 @@ def test_no_label_at_all_can_be_drawn(tmp_path: Path) -> None:
     assert Image.open(path).size[0] > 200
 
 
+@pytest.mark.slow
 def test_label_scores_writes_the_format_of_the_suffix(tmp_path: Path) -> None:
     assert (
         save_figure(figures.label_scores(report(3)), tmp_path / "a.png")

@@ -133,6 +133,7 @@ def test_targets_are_the_columns_of_their_prefix(call: Call, tmp_path: Path) -> 
     assert call("data", "check", tmp_path, *TASK)[0] == 0
 
 
+@pytest.mark.slow
 def test_data_without_numbers_and_equal_targets_are_errors(call: Call, tmp_path: Path) -> None:
     train = ("train", *TASK, "--model", "ViTMicro4", "--weights", "none", "--image-size", 8)
     code, _, message = call(*train, "--data", "digits", "--out", tmp_path / "run")

@@ -64,6 +64,7 @@ def write_preset(
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -86,6 +87,7 @@ def test_task(changes: dict[str, Any], tmp_path: Path) -> None:
     assert (config.gelu, config.epsilon, config.grid) == ("exact", 1e-5, (5, 7))
 
 
+@pytest.mark.slow
 def test_backbone_alone(tmp_path: Path) -> None:
     model = source_model(classes=0)
     assert_same_weights(write_preset(tmp_path, model, task=False), model)

@@ -60,6 +60,7 @@ def layers_of(model: keras.Model, first: int = 0) -> dict[str, Layers]:
     return layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{}, {"representation_size": 24}, {"classes": 0}, {"num_layers": 11}],

@@ -99,6 +99,7 @@ def test_file_alone_has_the_numerics_of_the_library(tmp_path: Path) -> None:
     assert (inferred["prefix_position"], inferred["position_grid"]) == (True, None)
 
 
+@pytest.mark.slow
 def test_decoder_of_a_masked_autoencoder_is_left_out(tmp_path: Path) -> None:
     model = source_model(classes=0)
     layers = layers_of(model)

@@ -200,6 +200,7 @@ def rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, s
     )
 
 
+@pytest.mark.slow
 def test_the_table_lists_every_difference_and_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

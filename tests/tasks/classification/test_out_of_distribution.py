@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification import out_of_distribution
+from keras_vit.tasks.classification.prediction import prediction
+from keras_vit.tasks.classification.task import Classification
+from keras_vit.tasks.task import Predictions
+
+SCORED = Preprocessing(class_names=("a", "b"), ood_threshold=1.5, false_alarm_rate=0.1)
+ROWS = np.array([[0.25, 0.75, 1.5], [0.5, 0.5, 1.6]], "f")
+
+
+def test_scores_are_the_last_column() -> None:
+    probabilities, scores = out_of_distribution.split(ROWS, SCORED)
+    assert (probabilities.shape, scores.tolist()) == ((2, 2), pytest.approx([1.5, 1.6]))
+    assert out_of_distribution.split(ROWS, Preprocessing())[1] is None
+    found = out_of_distribution.outputs({"ood_score": scores}, SCORED)
+    assert found["in_distribution"].tolist() == [True, False]
+    assert out_of_distribution.outputs({}, SCORED) == {}
+
+
+def test_prediction_tells_images_unlike_the_training_images() -> None:
+    inside, outside = (prediction(row, SCORED) for row in ROWS)
+    assert (inside.in_distribution, inside.text()) == (True, "b 0.7500   a 0.2500")
+    assert outside.text() == "a 0.5000   b 0.5000   out of distribution (score 1.60)"
+    row = Classification(None).table(SCORED).row("x.jpg", outside)
+    assert (row["ood_score"], row["in_distribution"]) == (pytest.approx(1.6), False)
+
+
+@pytest.mark.tensorflow
+def test_files_must_agree_on_what_is_in_distribution() -> None:
+    expected = Predictions(np.array([1, 0]), ROWS, SCORED)
+    found = ROWS + np.array([0, 0, -0.2], "f")
+    same, accuracy = Classification(None).agreement(found, expected, 0.0)
+    assert (same.tolist(), accuracy) == ([True, False], 1.0)

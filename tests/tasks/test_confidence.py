@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from keras_vit import data, tasks
+from keras_vit.tasks.confidence import Confidence
+
+TRAINING, HELD_OUT = (data.load("digits").subset(range(count)) for count in (10, 9))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"coverage": 1.0}, r"`coverage` must be .* \(0, 1\)"),
+        ({"false_alarm_rate": 0.0}, r"`false_alarm_rate` must be .* \(0, 1\)"),
+        ({"false_alarm_rate": 0.09}, r"at least 1 / \(N \+ 1\) .*: false_alarm_rate=0.09, 9 im"),
+        ({"false_alarm_rate": 0.2, "training": HELD_OUT}, "without its training images"),
+        ({"false_alarm_rate": 0.2, "task": "regression"}, "unless every image has one class"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], message: str) -> None:
+    task = tasks.get(options.pop("task", "classification"))(None)
+    given = {"coverage": None, "false_alarm_rate": None, "training": TRAINING, **options}
+    with pytest.raises(ValueError, match=message):
+        Confidence(**given, held_out=HELD_OUT).check(task)
+
+
+def test_options_are_named() -> None:
+    assert Confidence(0.9, None, TRAINING, HELD_OUT).names() == ["coverage"]
