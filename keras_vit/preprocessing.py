@@ -24,7 +24,7 @@ NAMES_IN_FILES = "labels"  # key of `class_names`
 _MOST_PIXELS = 2**27  # before the center crop
 _OPTIONAL = (
     *("thresholds", "task", "set_threshold", "coverage"),
-    *("ood_threshold", "false_alarm_rate"),
+    *("ood_threshold", "false_alarm_rate", "training_images"),
 )
 _LATER = ("exif_orientation", "dct_scaling")  # false in files of earlier versions
 
@@ -61,6 +61,8 @@ class Preprocessing:
             None for no scores.
         false_alarm_rate: The probability that `ood_threshold` was chosen for, in (0, 1), with which
             an image like the held-out ones exceeds it.
+        training_images: Names of the training images, among which the model finds the nearest ones;
+            None if it does not.
         exif_orientation: Whether images are rotated by the orientation in their Exif data. False
             in models saved before this field existed.
         dct_scaling: Whether a JPEG much larger than `size` is decoded at 1/2 or 1/4 of its size,
@@ -95,6 +97,7 @@ class Preprocessing:
     coverage: float | None = None
     ood_threshold: float | None = None
     false_alarm_rate: float | None = None
+    training_images: tuple[str, ...] | None = None
     exif_orientation: bool = True
     dct_scaling: bool = True
     task: str | None = None

@@ -65,6 +65,10 @@ def export(
             max=1,
         ),
     ] = None,
+    nearest_images: Annotated[
+        bool,
+        of_proof("Also return the three most similar training images.", "--nearest-images"),
+    ] = False,
     sample: Annotated[int, of_proof("Number of images to verify on without --full.", min=1)] = 200,
     min_agreement: Annotated[
         float,
@@ -130,6 +134,7 @@ def export(
         full=full,
         coverage=coverage,
         false_alarm_rate=false_alarm_rate,
+        nearest_images=nearest_images,
         sample=sample,
         min_agreement=min_agreement,
         limits=exporting.Limits(max_bytes, max_pixels),

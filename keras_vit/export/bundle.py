@@ -106,6 +106,7 @@ def bundle(
     full: bool = False,
     coverage: float | None = None,
     false_alarm_rate: float | None = None,
+    nearest_images: bool = False,
     sample: int = _SAMPLE,
     min_agreement: float = 0.99,
     limits: Limits | None = None,
@@ -142,6 +143,8 @@ def bundle(
         false_alarm_rate: Fraction of images like the held-out ones that a classifier's output
             `in_distribution` is False for, in (0, 1), by an out-of-distribution score (`ood_score`)
             fitted on the run's training images; None for no scores.
+        nearest_images: Whether a classifier also returns the names (in files for phones and other
+            runtimes: the indices) of the three most similar training images.
         sample: Number of images to verify with otherwise, drawn with `seed`.
         min_agreement: Fraction of the images on which the prediction of a quantization must equal
             the Keras model's, in [0, 1]. In float32, all must be equal.
@@ -202,7 +205,9 @@ def bundle(
     arguments.positive_int("tflite_batch_size", tflite_batch_size)
     source, limits = _Source.of(run, examples), limits or Limits()
     exported = source.exported
-    confidence = Confidence(coverage, false_alarm_rate, source.trained, source.held_out)
+    confidence = Confidence(
+        coverage, false_alarm_rate, nearest_images, source.trained, source.held_out
+    )
     confidence.check(exported.task)
     checked = source.held_out if full or confidence.names() else source.sample(sample, seed)
     chosen = tflite.USUAL if quantizations is None else quantizations
@@ -217,7 +222,7 @@ def bundle(
         shown = int(bool(verbose) and sys.stdout.isatty())
         expected = exported.task.predict(source.model, checked, verbose=shown)
         if confidence.names():
-            say(f"Choosing thresholds for {' and '.join(confidence.names())}")
+            say(f"Preparing {', '.join(confidence.names())} with the training and held-out images")
             network, expected = exported.task.add_confidence(
                 exported.network, expected, confidence, shown
             )

@@ -147,7 +147,11 @@ def compared(
     found: np.ndarray,
     expected: Predictions,
 ) -> ArtifactComparison:
-    """Compares the outputs of an artifact with the outputs of the Keras model."""
+    """Compares the outputs of an artifact with the outputs of the Keras model.
+
+    Further columns of the artifact are not compared.
+    """
+    found = found[..., : expected.outputs.shape[-1]]
     scale = np.abs(expected.outputs).reshape(-1, found.shape[-1]).max(axis=0).clip(min=1)
     relative = np.abs(found - expected.outputs) / scale
     differences = relative.reshape(len(found), -1).max(axis=1)  # (N,)

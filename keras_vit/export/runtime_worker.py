@@ -26,7 +26,9 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 _BATCH = 32
-_FURTHER = ("set", "set_size", "ood_score", "in_distribution")
+# Outputs of classifiers besides the probabilities; the numbers follow them as columns.
+_COLUMNS = ("ood_score", "nearest_similarity", "nearest")
+_FURTHER = (*_COLUMNS, "set", "set_size", "in_distribution")
 _SECONDS = 2.0  # maximum duration of a measurement
 _TIMES = 20  # maximum number of calls
 
@@ -69,14 +71,13 @@ def dequantized(values: np.ndarray, details: dict[str, Any]) -> np.ndarray:
 
 
 def joined(outputs: dict[str, np.ndarray], name: str | None = None) -> np.ndarray:
-    """Returns one of the outputs, with the out-of-distribution score, if any, as last column.
+    """Returns one of the outputs, with numbers that follow it as further columns.
 
     `name` is by default that of the only output that is not computed from the others.
     """
     main = outputs[name or next(key for key in outputs if key not in _FURTHER)]
-    if "ood_score" not in outputs:
-        return main
-    return np.concatenate([main, outputs["ood_score"][:, np.newaxis]], axis=1)
+    columns = [outputs[key].reshape(len(main), -1) for key in _COLUMNS if key in outputs]
+    return np.concatenate([main, *columns], axis=1) if columns else main
 
 
 def onnx(path: str, threads: int) -> tuple[Runner, int]:

@@ -100,6 +100,12 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
             "in_distribution": f"Whether the score is at most {preprocessing.ood_threshold:.3f}.",
         }
         outputs |= {name: _described(name, text) for name, text in described.items()}
+    if preprocessing.training_images is not None:
+        described = {
+            "nearest": f"Nearest of `training_images` in {preprocessing_files.PREPROCESSING}.",
+            "nearest_similarity": "Their cosine similarities.",
+        }
+        outputs |= {name: _described(name, text) for name, text in described.items()}
     model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
     order = ["probabilities"]
     if len(outputs) > 1:  # the order is the converter's

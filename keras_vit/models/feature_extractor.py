@@ -16,7 +16,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.models import cloning, last_activation
-from keras_vit.models.out_of_distribution import last_scores
+from keras_vit.models.out_of_distribution import last_seen
 
 
 class _KeepsWeights:
@@ -292,7 +292,7 @@ class FeatureExtractor:
 
         Returns:
             `outputs`, the lists `tokens`, `attention` and `pooling` (empty without an attention
-            pooling), see `Activations`, and `ood_score` of a model from `with_scores`.
+            pooling), see `Activations`, and the dictionary `seen` of `ScoredDense`, if any.
         """
         attentions = [block.attention for block in self.blocks]
         pooling = [] if self._pooling is None else [self._pooling]
@@ -306,7 +306,7 @@ class FeatureExtractor:
                 layer.tap = None
         return {
             "outputs": ops.cast(outputs, "float32"),
-            **last_scores(self.network),
+            "seen": last_seen(self.network),
             "tokens": [self.blocks[0].entered, *(block.left for block in self.blocks)],
             "attention": [attention.seen for attention in attentions],
             "pooling": [layer.seen for layer in pooling],
@@ -317,13 +317,13 @@ class FeatureExtractor:
         self.blocks[-1].outputs_only = True
         try:
             run = self.run(images)
-            return {name: run[name] for name in run.keys() & {"outputs", "ood_score"}}
+            return {name: run[name] for name in ("outputs", "seen")}
         finally:
             self.blocks[-1].outputs_only = False
 
     def _observation(self, run: dict[str, Any]) -> Activations:
         run = keras.tree.map_structure(ops.convert_to_numpy, run)
-        run.pop("ood_score", None)
+        run.pop("seen")
         pooling = run.pop("pooling")
         return Activations(self.encoder.grid, pooling=pooling[0] if pooling else None, **run)
 

@@ -17,38 +17,41 @@ class Confidence:
         coverage: Probability with which prediction sets contain the true class; None for no sets.
         false_alarm_rate: Fraction of images like the held-out ones that are taken to be out of
             distribution; None for no out-of-distribution scores.
+        nearest_images: Whether to find the nearest training images.
         training: Training images.
         held_out: Images that the model was not trained on.
     """
 
     coverage: float | None
     false_alarm_rate: float | None
+    nearest_images: bool
     training: Examples
     held_out: Examples
 
     def names(self) -> list[str]:
         """Returns the names of the options that are given."""
-        names = ("coverage", "false_alarm_rate")
-        return [name for name in names if getattr(self, name) is not None]
+        names = ("coverage", "false_alarm_rate", "nearest_images")
+        given = {name: getattr(self, name) for name in names}
+        return [name for name, value in given.items() if value is not None and value is not False]
 
     def check(self, task: Any) -> None:
         """Raises `ValueError` if an option is out of range or does not apply to a task."""
         for name in self.names():
-            arguments.inner_fraction(name, getattr(self, name))
+            if name != "nearest_images":
+                arguments.inner_fraction(name, getattr(self, name))
             if not task.has_sets:
                 raise ValueError(
-                    f"`{name}` must be None unless every image has one class. Received: "
+                    f"`{name}` must be left out unless every image has one class. Received: "
                     f"{name}={getattr(self, name)} for the task {task.name}"
                 )
-        if self.false_alarm_rate is None:
-            return
-        count = len(self.held_out)
-        if self.training is self.held_out:
+        compared = [name for name in self.names() if name != "coverage"]
+        if compared and self.training is self.held_out:
             raise ValueError(
-                "`false_alarm_rate` must be None for a model without its training images: export "
-                f"the folder of a run. Received: false_alarm_rate={self.false_alarm_rate}"
+                f"`{compared[0]}` must be used with the folder of a run, which names the training "
+                f"images. Received: {compared[0]}={getattr(self, compared[0])} and a model"
             )
-        if self.false_alarm_rate < 1 / (count + 1):
+        count = len(self.held_out)
+        if self.false_alarm_rate is not None and self.false_alarm_rate < 1 / (count + 1):
             raise ValueError(
                 "`false_alarm_rate` must be at least 1 / (N + 1) for N held-out images. Received: "
                 f"false_alarm_rate={self.false_alarm_rate}, {count} images"

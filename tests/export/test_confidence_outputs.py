@@ -35,6 +35,7 @@ def test_every_file_has_the_sets_and_scores_of_the_model(
         runtimes=["onnx", "openvino"] if phone else [],
         coverage=0.9,
         false_alarm_rate=0.1,
+        nearest_images=True,
         min_agreement=0.8,
         verbose=0,
     )
@@ -53,13 +54,18 @@ def test_every_file_has_the_sets_and_scores_of_the_model(
     noise = np.random.default_rng(5).integers(0, 256, (9, 8, 8, 3), "uint8")
     far = export.load_predictor(done.saved_model).predict([*noise])
     assert sum(one.in_distribution for one in far) <= 1
-    assert far[0].text().endswith(f"   out of distribution (score {far[0].ood_score:.2f})")
+    assert f"   out of distribution (score {far[0].ood_score:.2f})   like " in far[0].text()
+    trained = run.examples("train")
+    of_itself = export.load_predictor(done.saved_model).predict([trained.read(7)])[0]
+    assert (of_itself.nearest[0], len(of_itself.nearest)) == (trained.names[7], 3)
 
     signatures = tf.saved_model.load(str(done.saved_model)).signatures
     answer = signatures["serving_default"](image_bytes=tf.constant([*images, b"no image"]))
     assert answer["set_size"].numpy().tolist() == [*sizes, 0]
     inside = answer["in_distribution"].numpy().tolist()
     assert inside == [*(one.in_distribution for one in served), False]
+    names = answer["nearest_images"].numpy()[:-1].astype(str).tolist()
+    assert names == [list(one.nearest) for one in served]
     for kind in ("embed", "explain"):
         assert signatures[kind](image_bytes=tf.constant(images[:1]))["ok"].numpy().all()
     if not phone:
@@ -69,6 +75,7 @@ def test_every_file_has_the_sets_and_scores_of_the_model(
         found = loaded.predict(images)
         assert [one.set for one in found] == [one.set for one in served]
         assert [one.in_distribution for one in found] == inside[:-1]
+        assert [one.nearest for one in found] == [one.nearest for one in served]
     pixels = signatures["preprocess"](image_bytes=tf.constant(images))["pixels"].numpy()
     path = done.files / "float32.tflite"
     loaded = export.load_predictor(path)
@@ -88,6 +95,6 @@ def test_sets_of_several_labels_are_refused(tmp_path: Path) -> None:
         config.replace(classifier_activation="sigmoid"), preprocessing=preprocessing
     )
     digits = data.load("digits").subset(range(5))
-    with pytest.raises(ValueError, match="`coverage` must be None unless every image has one cl"):
+    with pytest.raises(ValueError, match="`coverage` must be left out unless every image has one cl"):
         export.bundle(model, tmp_path / "out", examples=digits, coverage=0.9, verbose=0)
     assert not (tmp_path / "out").exists()

@@ -7,7 +7,7 @@ from sklearn.covariance import LedoitWolf
 
 from keras_vit import models
 from keras_vit.models import cloning
-from keras_vit.models.out_of_distribution import last_scores, scores_of, with_scores
+from keras_vit.models.out_of_distribution import compared, last_seen, with_scores
 from tests.helpers import randomise
 
 CONFIG = models.size("Micro/4").replace(
@@ -27,7 +27,7 @@ def drawn(count: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture
 def scored() -> keras.Model:
     model = randomise(models.build(CONFIG))
-    return with_scores(model, model.get_layer("head"), *drawn(60))
+    return with_scores(model, model.get_layer("head"), *drawn(60), neighbors=True)
 
 
 def test_score_is_the_distance_to_the_nearest_mean(scored: keras.Model) -> None:
@@ -39,8 +39,8 @@ def test_score_is_the_distance_to_the_nearest_mean(scored: keras.Model) -> None:
     squared = np.einsum("nkd,de,nke->nk", differences, precision, differences)
     expected = np.sqrt(squared.min(axis=1) / 12)
     # Measured: a relative difference of 2e-6.
-    np.testing.assert_allclose(scores_of(scored, others), expected, rtol=2e-5)
-    assert 0.8 < np.median(scores_of(scored, features)) < 1.2
+    np.testing.assert_allclose(compared(scored, others)["ood_score"], expected, rtol=2e-5)
+    assert 0.8 < np.median(compared(scored, features)["ood_score"]) < 1.2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
@@ -50,12 +50,25 @@ def test_outputs_and_scores_stay_in_copies(scored: keras.Model, dtype: str) -> N
     plain.set_weights(scored.get_weights()[: len(plain.weights)])
     outputs = np.asarray(scored(images))
     np.testing.assert_array_equal(outputs, np.asarray(plain(images)))
-    scores = np.asarray(last_scores(scored)["ood_score"])
+    scores = np.asarray(last_seen(scored)["ood_score"])
     copy = cloning.with_dtype(scored, dtype)
     copy(images)
     tolerance = 1e-6 if dtype == "float32" else 0.05  # measured: 0 and 0.01
-    np.testing.assert_allclose(np.asarray(last_scores(copy)["ood_score"]), scores, rtol=tolerance)
+    np.testing.assert_allclose(np.asarray(last_seen(copy)["ood_score"]), scores, rtol=tolerance)
     extractor = models.FeatureExtractor(scored)
-    found = extractor.run_outputs(images)["ood_score"]
+    found = extractor.run_outputs(images)["seen"]["ood_score"]
     np.testing.assert_allclose(np.asarray(found), scores, rtol=1e-5)
-    assert last_scores(plain) == {}
+    assert last_seen(plain) == {}
+
+
+def test_nearest_images_are_those_of_a_search_by_brute_force(scored: keras.Model) -> None:
+    features, _ = drawn(60)
+    others = np.random.default_rng(3).normal(size=(20, 12)).astype("f") * 5
+    found = compared(scored, others)
+    cosines = np.array(
+        [[a @ b / np.sqrt((a @ a) * (b @ b)) for b in features] for a in others.astype(float)]
+    )
+    expected = np.argsort(-cosines, axis=1)[:, :3]
+    np.testing.assert_array_equal(found["nearest"], expected)
+    best = np.take_along_axis(cosines, expected, axis=1)
+    np.testing.assert_allclose(found["nearest_similarity"], best, atol=1e-6)  # measured: 2e-7

@@ -1,7 +1,6 @@
-"""Out-of-distribution scores of classifiers, and their threshold for a false alarm rate.
+"""Out-of-distribution scores of classifiers, and the nearest training images.
 
-Outputs with scores have these in a last column after the probabilities. Letters: N images; R
-classes.
+Outputs have these in columns after the probabilities. Letters: N images; R classes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.models.features import classifiers, representation
-from keras_vit.models.out_of_distribution import scores_of, with_scores
+from keras_vit.models.out_of_distribution import compared, with_scores
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.conformal import upper_bound
 from keras_vit.tasks.confidence import Confidence
@@ -23,7 +22,7 @@ from keras_vit.tasks.task import Predictions, network_outputs
 def add_scores(
     network: keras.Model, found: Predictions, options: Confidence, verbose: int
 ) -> tuple[keras.Model, Predictions]:
-    """Returns a network that also computes scores, and predictions with scores.
+    """Returns a network that also compares images with the training images, and predictions.
 
     The threshold, in the preprocessing of the predictions, is exceeded by the score of an image
     like the held-out ones with a probability of at most `options.false_alarm_rate`.
@@ -31,7 +30,7 @@ def add_scores(
     heads = classifiers(network)
     if not heads:
         raise ValueError(
-            "`false_alarm_rate` must be None for a model that does not end in a Dense layer. "
+            "`model` must end in a Dense layer for `false_alarm_rate` and `nearest_images`. "
             f"Received: model={network.name!r}"
         )
     encoder = representation(network)
@@ -39,28 +38,42 @@ def add_scores(
         network_outputs(encoder, found.preprocessing, images, verbose=verbose)
         for images in (options.training, options.held_out)
     )
-    scored = with_scores(network, heads[0], features, np.asarray(options.training.targets))
-    scores = scores_of(scored, held_out_features)
-    rate = options.false_alarm_rate or 0.0
-    threshold = upper_bound(scores, 1 - rate, largest=1.01 * scores.max())
-    preprocessing = dataclasses.replace(
-        found.preprocessing, ood_threshold=threshold, false_alarm_rate=rate
-    )
-    outputs = np.concatenate([found.outputs, scores[:, np.newaxis]], axis=1)
+    labels = np.asarray(options.training.targets)
+    scored = with_scores(network, heads[0], features, labels, options.nearest_images)
+    seen, preprocessing = compared(scored, held_out_features), found.preprocessing
+    columns = [found.outputs]
+    if (rate := options.false_alarm_rate) is not None:
+        scores = seen["ood_score"]
+        threshold = upper_bound(scores, 1 - rate, largest=1.01 * scores.max())
+        preprocessing = dataclasses.replace(
+            preprocessing, ood_threshold=threshold, false_alarm_rate=rate
+        )
+        columns.append(scores[:, np.newaxis])
+    if options.nearest_images:
+        names = tuple(options.training.names)
+        preprocessing = dataclasses.replace(preprocessing, training_images=names)
+        columns.append(seen["nearest_similarity"])
+    outputs = np.concatenate(columns, axis=1)
     return scored, Predictions(found.targets, outputs, preprocessing)
 
 
-def split(outputs: Any, preprocessing: Preprocessing) -> tuple[Any, Any]:
-    """Splits outputs into probabilities (..., R), and scores (...) or None without a threshold."""
+def split(outputs: np.ndarray, preprocessing: Preprocessing) -> tuple[np.ndarray, Any, Any]:
+    """Splits outputs into probabilities (..., R), scores (...), and what is known of neighbors.
+
+    Scores are None without a threshold. The neighbors' columns are similarities, then indices.
+    """
+    classes = len(preprocessing.class_names or ()) or outputs.shape[-1]
+    probabilities, further = outputs[..., :classes], outputs[..., classes:]
     if preprocessing.ood_threshold is None:
-        return outputs, None
-    return outputs[..., :-1], outputs[..., -1]
+        return probabilities, None, further
+    return probabilities, further[..., 0], further[..., 1:]
 
 
-def outputs(found: dict[str, Any], preprocessing: Preprocessing) -> dict[str, Any]:
-    """Returns the outputs `ood_score` and `in_distribution` of a graph, or none without scores."""
-    score = found.get("ood_score")
-    if score is None:
-        return {}
-    inside = score <= np.float32(preprocessing.ood_threshold)
-    return {"ood_score": score, "in_distribution": inside}
+def outputs(seen: dict[str, Any], preprocessing: Preprocessing) -> dict[str, Any]:
+    """Returns the outputs of a graph that `ScoredDense.seen` has, and `in_distribution`."""
+    found = dict(seen)
+    score = found.pop("ood_score", None)
+    if preprocessing.ood_threshold is not None:
+        inside = score <= np.float32(preprocessing.ood_threshold)
+        found |= {"ood_score": score, "in_distribution": inside}
+    return found

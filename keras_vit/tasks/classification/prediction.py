@@ -29,6 +29,7 @@ class Prediction:
         ood_score: Out-of-distribution score, about 1 for images like the training images; None
             without scores.
         in_distribution: Whether the score is at most the threshold; None without scores.
+        nearest: Names of the most similar training images; None if they are not searched.
 
     Examples:
         >>> found = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
@@ -44,6 +45,7 @@ class Prediction:
     set: tuple[str, ...] | None = None
     ood_score: float | None = None
     in_distribution: bool | None = None
+    nearest: tuple[str, ...] | None = None
 
     @property
     def ok(self) -> bool:
@@ -78,14 +80,16 @@ class Prediction:
             scores.append(f"set: {', '.join(self.set)}")
         if self.in_distribution is False:
             scores.append(f"out of distribution (score {self.ood_score:.2f})")
+        if self.nearest is not None:
+            scores.append(f"like {', '.join(self.nearest)}")
         return "   ".join(scores) or "none of the labels"
 
 
 def prediction(
     output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST
 ) -> Prediction:
-    """Creates the prediction for an image from its class probabilities (R,), and its score."""
-    output, score = split(output, preprocessing)
+    """Creates the prediction for an image from a row of outputs (see `out_of_distribution`)."""
+    output, score, neighbors = split(output, preprocessing)
     if message:
         return Prediction(np.zeros_like(output), (), (), message=message)
     labels = preprocessing.class_names or ()
@@ -102,7 +106,8 @@ def prediction(
     if preprocessing.set_threshold is not None:
         inside = tuple(labels[i] for i in best[prediction_set(output, preprocessing)[best]])
     named = best[: max(top, len(present or ()))]
-    threshold = preprocessing.ood_threshold
+    threshold, images = preprocessing.ood_threshold, preprocessing.training_images
+    nearest = neighbors[len(neighbors) // 2 :].astype(int)
     return Prediction(
         output,
         tuple(labels[i] for i in named),
@@ -111,12 +116,13 @@ def prediction(
         set=inside,
         ood_score=None if score is None else float(score),
         in_distribution=None if score is None else bool(score <= threshold),
+        nearest=None if images is None else tuple(images[index] for index in nearest),
     )
 
 
 def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
     """Creates predictions from a server's response (see docs/serving.md)."""
-    found = []
+    found, similar = [], answer.get("nearest_images")
     for index, ok in enumerate(answer["ok"]):
         labels, scores = answer["top_labels"][index], answer["top_scores"][index]
         present = None
@@ -139,6 +145,7 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
                 inside,
                 float(answer["ood_score"][index]) if ok and "ood_score" in answer else None,
                 bool(answer["in_distribution"][index]) if ok and "ood_score" in answer else None,
+                tuple(map(str, similar[index])) if ok and similar is not None else None,
             )
         )
     return found
@@ -170,6 +177,8 @@ class Scores:
             row |= {"set": "|".join(found.set), "set_size": len(found.set)}
         if found.ood_score is not None:
             row |= {"ood_score": found.ood_score, "in_distribution": found.in_distribution}
+        for place, name in enumerate(found.nearest or (), 1):
+            row[f"nearest_{place}"] = name
         if self._every is None:
             best = zip(found.top_labels, found.top_scores, strict=True)
             for place, (label, score) in list(enumerate(best, 1))[1:BEST]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_vit import preprocessing_files
 from keras_vit.models import FeatureExtractor, inference_runtime
-from keras_vit.models.out_of_distribution import last_scores
+from keras_vit.models.out_of_distribution import last_seen
 from keras_vit.tasks.classification import out_of_distribution
 from keras_vit.tasks.classification.conformal import set_outputs
 from keras_vit.tasks.classification.prediction import BEST
@@ -32,7 +32,9 @@ class ServedClassifier(ServedModel):
     `top_scores`, float32, `top_indices`, int32, and `top_labels`, string, (B, K), best first; and
     in multi-label models `present`, bool (B, R); with prediction sets `set`, bool (B, R), and
     `set_size`, int32 (B,); with out-of-distribution scores `ood_score`, float32 (B,), and
-    `in_distribution`, bool (B,).
+    `in_distribution`, bool (B,); and with the nearest training images their names
+    `nearest_images`, string, their indices `nearest`, int32, and `nearest_similarity`, float32,
+    (B, 3), most similar first.
     """
 
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
@@ -91,7 +93,8 @@ class ServedClassifier(ServedModel):
         return self.guarded({**self.outputs(run), "map": rollout_map(self._extractor, run)}, read)
 
     def _observe_outputs(self, images: tf.Tensor) -> dict[str, Any]:
-        return {"outputs": self.network(images, training=False), **last_scores(self.network)}
+        outputs = self.network(images, training=False)
+        return {"outputs": outputs, "seen": last_seen(self.network)}
 
     def _observe(self, images: tf.Tensor) -> dict[str, Any]:
         """Returns the activations of `FeatureExtractor.run` and the tokens after the final norm."""
@@ -124,8 +127,12 @@ class ServedClassifier(ServedModel):
         if several:
             thresholds = self._thresholds.lookup(tf.range(classes, dtype=tf.int64))
             answer["present"] = probabilities >= thresholds
-        scores = out_of_distribution.outputs(found, self.preprocessing)
-        return {**answer, **set_outputs(probabilities, self.preprocessing), **scores}
+        answer |= set_outputs(probabilities, self.preprocessing)
+        answer |= out_of_distribution.outputs(found["seen"], self.preprocessing)
+        if "nearest" in answer:
+            names = tf.constant(self.preprocessing.training_images)
+            answer["nearest_images"] = tf.gather(names, answer["nearest"])
+        return answer
 
 
 def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:

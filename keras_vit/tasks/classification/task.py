@@ -18,7 +18,7 @@ from keras_vit import arguments, data, files, models, zoo
 from keras_vit.evaluation import slice_accuracies
 from keras_vit.models import cloning, last_activation
 from keras_vit.models.features import classifiers
-from keras_vit.models.out_of_distribution import last_scores
+from keras_vit.models.out_of_distribution import NEIGHBORS, last_seen
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
@@ -220,7 +220,7 @@ class Classification(Task):
         self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
         preprocessing = expected.preprocessing
-        (found, score), (probabilities, expected_score) = (
+        (found, score, _), (probabilities, expected_score, _) = (
             out_of_distribution.split(rows, preprocessing) for rows in (found, expected.outputs)
         )
         # Equally probable classes count as agreement.
@@ -241,14 +241,14 @@ class Classification(Task):
                 found.preprocessing, set_threshold=threshold, coverage=options.coverage
             )
             found = found._replace(preprocessing=preprocessing)
-        if options.false_alarm_rate is not None:
+        if options.false_alarm_rate is not None or options.nearest_images:
             return out_of_distribution.add_scores(network, found, options, verbose)
         return network, found
 
     def further_outputs(
         self, network: keras.Model, output: Any, preprocessing: Preprocessing
     ) -> dict[str, Any]:
-        scores = out_of_distribution.outputs(last_scores(network), preprocessing)
+        scores = out_of_distribution.outputs(last_seen(network), preprocessing)
         return {**set_outputs(output, preprocessing), **scores}
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
@@ -256,6 +256,8 @@ class Classification(Task):
         further = [*(["set", "set_size"] if preprocessing.set_threshold is not None else [])]
         if preprocessing.ood_threshold is not None:
             further += ["ood_score", "in_distribution"]
+        if preprocessing.training_images is not None:
+            further += [f"nearest_{place}" for place in range(1, NEIGHBORS + 1)]
         return Scores(preprocessing.class_names or (), several, every_class, further)
 
     def next_commands(self, run: RunFolder) -> list[str]:

@@ -14,12 +14,13 @@ ROWS = np.array([[0.25, 0.75, 1.5], [0.5, 0.5, 1.6]], "f")
 
 
 def test_scores_are_the_last_column() -> None:
-    probabilities, scores = out_of_distribution.split(ROWS, SCORED)
+    probabilities, scores, neighbors = out_of_distribution.split(ROWS, SCORED)
     assert (probabilities.shape, scores.tolist()) == ((2, 2), pytest.approx([1.5, 1.6]))
+    assert neighbors.shape == (2, 0)
     assert out_of_distribution.split(ROWS, Preprocessing())[1] is None
     found = out_of_distribution.outputs({"ood_score": scores}, SCORED)
     assert found["in_distribution"].tolist() == [True, False]
-    assert out_of_distribution.outputs({}, SCORED) == {}
+    assert out_of_distribution.outputs({}, Preprocessing()) == {}
 
 
 def test_prediction_tells_images_unlike_the_training_images() -> None:
@@ -28,6 +29,15 @@ def test_prediction_tells_images_unlike_the_training_images() -> None:
     assert outside.text() == "a 0.5000   b 0.5000   out of distribution (score 1.60)"
     row = Classification(None).table(SCORED).row("x.jpg", outside)
     assert (row["ood_score"], row["in_distribution"]) == (pytest.approx(1.6), False)
+
+
+def test_prediction_names_the_nearest_training_images() -> None:
+    preprocessing = Preprocessing(class_names=("a", "b"), training_images=("x", "y", "z"))
+    found = prediction(np.array([0.25, 0.75, 0.9, 0.8, 0.1, 2, 0, 1], "f"), preprocessing)
+    assert found.nearest == ("z", "x", "y")
+    assert found.text() == "b 0.7500   a 0.2500   like z, x, y"
+    row = Classification(None).table(preprocessing).row("x.jpg", found)
+    assert [row[f"nearest_{place}"] for place in (1, 2, 3)] == ["z", "x", "y"]
 
 
 @pytest.mark.tensorflow
