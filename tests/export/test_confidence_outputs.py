@@ -95,6 +95,8 @@ def test_sets_of_several_labels_are_refused(tmp_path: Path) -> None:
         config.replace(classifier_activation="sigmoid"), preprocessing=preprocessing
     )
     digits = data.load("digits").subset(range(5))
-    with pytest.raises(ValueError, match="`coverage` must be left out unless every image has one cl"):
+    with pytest.raises(
+        ValueError, match="`coverage` must be left out unless every image has one cl"
+    ):
         export.bundle(model, tmp_path / "out", examples=digits, coverage=0.9, verbose=0)
     assert not (tmp_path / "out").exists()
