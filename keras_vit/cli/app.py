@@ -18,6 +18,7 @@ from keras_vit._version import __version__
 from keras_vit.cli import compare, evaluate, export, plan, predict, rollout
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
+from keras_vit.cli import drift as drift_command
 from keras_vit.cli import environment as environment_command
 from keras_vit.cli import train as training_commands
 from keras_vit.cli import weights as weights_commands
@@ -81,6 +82,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
         evaluate.probe,
         evaluate.card,
         doctor_command.doctor,
+        drift_command.drift,
     ),
     "Deploy": (export.export, predict.predict, rollout.rollout),
     "Weights": (weights_commands.models, weights_commands.weights, weights_commands.convert),

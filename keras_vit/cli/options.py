@@ -8,6 +8,7 @@ import functools
 import importlib.resources
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,8 @@ import typer
 
 from keras_vit import arguments, choices, files, output_folder
 from keras_vit.constants import MAX_YAML
+
+STANDARD_INPUT = Path("-")
 
 
 def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
@@ -324,3 +327,22 @@ def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
 
 def _flag(parameter: str) -> str:
     return f"--{parameter.strip('_').replace('_', '-')}"
+
+
+def find_images(sources: list[Path]) -> list[str]:
+    """Lists the image files given as arguments, in folders or on standard input."""
+    from keras_vit.data.inventory import find_files
+
+    found = []
+    for source in sources:
+        if source == STANDARD_INPUT:
+            found += [line for line in sys.stdin.read().split("\n") if line.strip()]
+        elif source.is_dir():
+            found += [str(source / name) for name in find_files(source).images]
+        else:
+            found.append(str(source))
+    if not found:
+        raise ValueError(
+            f"`SOURCE` must contain at least one image. Received: {', '.join(map(str, sources))}"
+        )
+    return found

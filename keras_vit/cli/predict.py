@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -20,8 +19,6 @@ from keras_vit.startup import start_keras
 
 if TYPE_CHECKING:
     from keras_vit.export import Prediction
-
-_STANDARD_INPUT = Path("-")
 
 
 def predict(
@@ -118,7 +115,7 @@ def predict(
             raise ValueError(f"`{option}` needs `--to`, without `--server`. Received: {option}")
     headers = dict(map(_header, header or ()))
     opt.check_exists("--certificate", certificate, "a PEM file")
-    opt.check_files("SOURCE", [p for p in given if p != _STANDARD_INPUT], folders=True)
+    opt.check_files("SOURCE", [p for p in given if p != opt.STANDARD_INPUT], folders=True)
     opt.check_new_file("--to", to, prediction_table.SUFFIXES)
     start_keras()
     from keras_vit import export
@@ -130,7 +127,7 @@ def predict(
             f"`--top` must be at most {BEST} with `--server`, because responses contain no more "
             f"classes. Received: --top {top}"
         )
-    paths = _find_images(given)
+    paths = opt.find_images(given)
     with contextlib.ExitStack() as stack:
         if server is not None:
             client = stack.enter_context(
@@ -203,25 +200,6 @@ def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
     also = f" and {folder}/" if pictures else ""
     print(f"Written: {to}{also} ({len(paths)} images, {failed} of which cannot be read)")
     return failed
-
-
-def _find_images(sources: list[Path]) -> list[str]:
-    """Lists the image files given as arguments, in folders or on standard input."""
-    from keras_vit.data.inventory import find_files
-
-    found = []
-    for source in sources:
-        if source == _STANDARD_INPUT:
-            found += [line for line in sys.stdin.read().split("\n") if line.strip()]
-        elif source.is_dir():
-            found += [str(source / name) for name in find_files(source).images]
-        else:
-            found.append(str(source))
-    if not found:
-        raise ValueError(
-            f"`SOURCE` must contain at least one image. Received: {', '.join(map(str, sources))}"
-        )
-    return found
 
 
 def _ask(client: Any, paths: list[str], batch_size: int) -> Iterator[Prediction]:

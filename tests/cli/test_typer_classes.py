@@ -46,7 +46,7 @@ def test_batch_size_has_one_alias() -> None:
         for p in command.params
         if p.name == "batch_size"
     ]
-    assert len(sizes) == 8
+    assert len(sizes) == 9
     assert all(names == {"--batch-size", "--batch"} for names in sizes)
 
 

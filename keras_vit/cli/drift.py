@@ -1,0 +1,36 @@
+"""Command `keras-vit drift`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from keras_vit.cli import options as opt
+from keras_vit.startup import start_keras
+
+
+def drift(
+    run: Annotated[Path, opt.argument("RUN", "Run folder.")],
+    images: Annotated[list[Path], opt.argument("SOURCE...", "Image files or folders of images.")],
+    out: Annotated[Path, opt.option("Output folder.")] = Path("drift"),
+    batch_size: opt.BatchOption = 32,
+) -> None:
+    """Compare new images with the images of a run: what has changed since it was trained?
+
+    Compares out-of-distribution scores, confidence, predicted classes and properties of the images
+    with those of the run's held-out images, with intervals, and shows the new images that differ
+    most from the training images.
+
+    keras-vit drift runs/photos new_photos/
+    """
+    opt.check_exists("RUN", run, "a run folder")
+    opt.check_files("SOURCE", images, folders=True)
+    opt.check_out("--out", out)
+    paths = opt.find_images(images)
+    start_keras()
+    from keras_vit.reports import write_drift
+
+    found = write_drift(run, paths, out, batch_size=batch_size)
+    print(found.text())
+    lost = f", {len(found.unreadable)} of which cannot be read" if found.unreadable else ""
+    print(f"\nWritten: {out / 'index.html'} ({len(paths)} images{lost})")

@@ -1,0 +1,232 @@
+"""Comparison of new images with the held-out images of a run.
+
+Letters: N images; Q measured quantities.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+from scipy import stats
+
+from keras_vit import files, output_folder
+from keras_vit.arguments import text_table
+from keras_vit.data.pipeline import read_pixels
+from keras_vit.export.load import embed
+from keras_vit.export.predictor import Image, on_pixels, rows
+from keras_vit.models.features import classifiers
+from keras_vit.models.out_of_distribution import last_seen, with_scores
+from keras_vit.tasks.registry import trained_model
+from keras_vit.tasks.run_data import Run
+from keras_vit.visualization.html_page import Section, page, paragraph, pictures, table
+
+_SHOWN = 24  # images on the page
+_LEVEL = 0.95  # confidence level of all intervals together
+_NAMES = ("brightness", "contrast", "saturation", "sharpness")
+_HEAD = ("quantity", "held out", "new", "difference", "95% interval", "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """Mean of a quantity over held-out and new images.
+
+    Args:
+        name: Quantity.
+        before: Mean over the held-out images.
+        after: Mean over the new images.
+        low: Lower end of the interval of the difference.
+        high: Upper end.
+    """
+
+    name: str
+    before: float
+    after: float
+    low: float
+    high: float
+
+    @property
+    def clear(self) -> bool:
+        """True if the interval does not contain 0."""
+        return not self.low <= 0 <= self.high
+
+    def row(self) -> tuple[str, ...]:
+        """Returns the cells of a table."""
+        values = (self.before, self.after, self.after - self.before)
+        interval = f"{self.low:.3f} to {self.high:.3f}"
+        mark = "different" if self.clear else ""
+        return (self.name, *(f"{value:.3f}" for value in values), interval, mark)
+
+
+@dataclasses.dataclass(frozen=True)
+class Drift:
+    """Differences between new images and the held-out images of a run.
+
+    Args:
+        changes: The change of each quantity: the out-of-distribution score, confidence, the
+            fraction of each predicted class, and properties of the images.
+        images: Number of new images.
+        unreadable: Names of new images that cannot be read.
+
+    Examples:
+        >>> print(Drift((Change("confidence", 0.9, 0.6, -0.4, -0.2),), 50, ()).text())
+        quantity    held out    new  difference      95% interval
+        confidence     0.900  0.600      -0.300  -0.400 to -0.200  different
+    """
+
+    changes: tuple[Change, ...]
+    images: int
+    unreadable: tuple[str, ...]
+
+    def text(self) -> str:
+        """Formats the changes as a table for printing."""
+        rows = [_HEAD, *(change.row() for change in self.changes)]
+        return "\n".join(text_table(rows, "<>>>><"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the changes as a dictionary that can be stored as JSON."""
+        rows = [{**dataclasses.asdict(c), "different": c.clear} for c in self.changes]
+        return {"images": self.images, "unreadable": [*self.unreadable], "changes": rows}
+
+
+def write_drift(
+    run: str | os.PathLike[str],
+    images: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    batch_size: int = 32,
+) -> Drift:
+    """Compares new images with the held-out images of a classifier's run, and writes a page.
+
+    The intervals are those of the difference of two means (Welch's), and contain all true
+    differences together with a probability of at least 95% (Bonferroni's correction).
+
+    Args:
+        run: Folder of a complete run.
+        images: Paths of the new images, at least two.
+        out: Output folder, new or written before, for `index.html` and `drift.json`.
+        batch_size: Batch size.
+
+    Returns:
+        The differences.
+
+    Raises:
+        ValueError: If `run` is not a complete run of a classifier with exclusive classes, or fewer
+            than two images can be read.
+
+    Examples:
+        >>> write_drift("runs/photos", ["new/1.jpg", "new/2.jpg"], "drift")  # doctest: +SKIP
+    """
+    found = Run(run)
+    found.require_complete()
+    exported = trained_model(model := found.model())
+    if not exported.task.has_sets:
+        raise ValueError(
+            "`run` must be of a classifier, with one class per image. Received: a run of the task "
+            f"{exported.task.name}"
+        )
+    preprocessing = exported.preprocessing
+    training, held_out = found.examples("train"), found.examples("validation")
+    contents = (training.read(i) for i in range(len(training)))
+    inputs, problems = zip(*embed(model, contents, batch_size), strict=True)
+    readable = [not problem for problem in problems]
+    scored = with_scores(
+        exported.network,
+        classifiers(exported.network)[0],
+        np.array(inputs)[readable],
+        np.asarray(training.targets)[readable],
+    )
+
+    def run_batch(pixels: np.ndarray) -> np.ndarray:
+        outputs = np.asarray(scored(preprocessing.scale(pixels), training=False))
+        score = np.asarray(last_seen(scored)["ood_score"])
+        return np.column_stack([score, outputs, *_properties(pixels)])
+
+    def measured(images: Sequence[Image]) -> tuple[dict[str, np.ndarray], list[str]]:
+        found = list(rows(images, batch_size, *on_pixels(preprocessing, run_batch)))
+        values = np.array([row for row, problem in found if not problem])
+        if len(values) < 2:
+            raise ValueError(
+                f"`images` must contain two readable images or more. Received: {len(values)}"
+            )
+        kept = [image for image, (_, problem) in zip(images, found, strict=True) if not problem]
+        sides = np.array([_sides(image) for image in kept], float)
+        score, outputs, properties = np.split(values, (1, values.shape[1] - len(_NAMES)), axis=1)
+        best, classes = outputs.argmax(axis=1), preprocessing.class_names or ()
+        return {
+            "out-of-distribution score": score[:, 0],
+            "confidence": outputs.max(axis=1),
+            **{f"predicted as {name}": (best == k) * 1.0 for k, name in enumerate(classes)},
+            **dict(zip(_NAMES, properties.T, strict=True)),
+            "megapixels": sides.prod(axis=1) / 1e6,
+            "width / height": sides[:, 0] / sides[:, 1],
+        }, [problem for _, problem in found]
+
+    old, _ = measured([held_out.read(i) for i in range(len(held_out))])
+    new, problems = measured(images)
+    shown = [os.fspath(path) for path in images]
+    kept = [name for name, problem in zip(shown, problems, strict=True) if not problem]
+    lost = tuple(name for name, problem in zip(shown, problems, strict=True) if problem)
+    changes = tuple(_change(name, old[name], new[name], len(old)) for name in old)
+    drift = Drift(changes, len(kept), lost)
+    with output_folder.writing(out, "drift", ("index.html", "drift.json")):
+        files.write_json(Path(out) / "drift.json", drift.to_json())
+        html = _page(drift, kept, new["out-of-distribution score"], preprocessing)
+        files.write_text(Path(out) / "index.html", html, errors="backslashreplace")
+    return drift
+
+
+def _properties(pixels: np.ndarray) -> list[np.ndarray]:
+    """Returns the properties `_NAMES` of images at the model's size, each (B,)."""
+    colors = pixels / 255  # (B, h, w, C)
+    gray = colors.mean(axis=-1)
+    edges = [np.abs(np.diff(gray, axis=axis)).mean(axis=(1, 2)) for axis in (1, 2)]
+    saturation = np.ptp(colors, axis=-1).mean(axis=(1, 2))
+    return [gray.mean(axis=(1, 2)), gray.std(axis=(1, 2)), saturation, sum(edges)]
+
+
+def _sides(image: Any) -> tuple[int, int]:
+    with PIL.Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
+        return opened.size
+
+
+def _change(name: str, old: np.ndarray, new: np.ndarray, rows: int) -> Change:
+    """Computes the interval of the difference of two means, one of several rows."""
+    low = high = new.mean() - old.mean()
+    if np.ptp(old) or np.ptp(new):  # without spread SciPy's test is not defined
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # one of both may have no spread
+            test = stats.ttest_ind(new, old, equal_var=False)
+        low, high = test.confidence_interval(1 - (1 - _LEVEL) / rows)
+    return Change(name, float(old.mean()), float(new.mean()), float(low), float(high))
+
+
+def _page(drift: Drift, names: Sequence[str], scores: np.ndarray, preprocessing: Any) -> str:
+    clear = [change.name for change in drift.changes if change.clear]
+    intro = (
+        f"{drift.images} new images, compared with the held-out images of the run. Different: "
+        f"{', '.join(clear) or 'nothing'}. The intervals contain all true differences of the means "
+        "together with a probability of 95%."
+    )
+    rows = [change.row() for change in drift.changes]
+    sections = [Section("changes", "Differences", [paragraph(intro), table(_HEAD, rows)])]
+    chosen = np.argsort(-scores, kind="stable")[:_SHOWN]
+    contents = [Path(names[i]).read_bytes() for i in chosen]
+    shown = preprocessing.to_rgb(read_pixels(contents, preprocessing))
+    items = [
+        ([image], f"score {scores[i]:.2f}: {names[i]}")
+        for image, i in zip(shown, chosen, strict=True)
+    ]
+    title = "New images with the highest out-of-distribution scores"
+    sections.append(Section("images", title, [pictures(items)]))
+    if drift.unreadable:
+        text = f"{len(drift.unreadable)} images cannot be read: {', '.join(drift.unreadable[:20])}"
+        sections.append(Section("unreadable", "Unreadable images", [paragraph(text)]))
+    return page("Drift", f"{drift.images} new images", sections)

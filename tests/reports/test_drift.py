@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+from scipy import stats
+
+from keras_vit import training
+from keras_vit.reports.drift import Change, Drift, _change, write_drift
+from tests.cli.commands import Call
+from tests.cli.conftest import call as call
+from tests.training.conftest import nano as nano
+from tests.training.photos import write_colors
+
+
+def test_interval_is_that_of_welchs_test() -> None:
+    old, new = np.array([1.0, 2, 3, 4]), np.array([2.0, 4, 9])
+    found = _change("size", old, new, rows=1)
+    # Variances of the means 5/12 and 13/3, so that the degrees of freedom are 2.387.
+    assert (found.before, found.after) == (2.5, 5)
+    half = np.sqrt(5 / 12 + 13 / 3) * stats.t.ppf(0.975, (57 / 12) ** 2 / (25 / 432 + 169 / 18))
+    assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half))
+    assert not found.clear
+    assert not _change("size", np.ones(3), np.ones(2), rows=1).clear
+    wide = _change("size", old, new, rows=10)
+    assert wide.low < found.low
+    assert _change("size", old + 100, new, rows=10).clear
+
+
+def test_text_marks_what_is_different() -> None:
+    changes = (Change("confidence", 0.9, 0.6, -0.4, -0.2), Change("contrast", 0.2, 0.2, -0.1, 0.1))
+    lines = Drift(changes, 50, ()).text().splitlines()
+    assert [line.endswith("different") for line in lines] == [False, True, False]
+
+
+@pytest.mark.tensorflow
+def test_dark_images_are_different(nano: str, tmp_path: Path, call: Call) -> None:
+    photos = write_colors(tmp_path / "photos")
+    recipe = training.recipe("probe").replace(image_size=(8, 8), precision="float32")
+    config = training.RunConfig(str(photos), nano, recipe=recipe)
+    training.train(config, tmp_path / "run", tensorboard=False)
+    new = tmp_path / "new"
+    new.mkdir()
+    for path in photos.rglob("*.png"):
+        PIL.Image.open(path).point(lambda value: value // 3).save(new / path.name)
+    (new / "broken.png").write_bytes(b"no image")
+    code, output, _ = call("drift", tmp_path / "run", new, "--out", tmp_path / "drift")
+    assert code == 0
+    assert output.endswith("index.html (25 images, 1 of which cannot be read)\n")
+    stored = json.loads((tmp_path / "drift" / "drift.json").read_text())
+    assert (stored["images"], len(stored["unreadable"])) == (24, 1)
+    rows = {row["name"]: row for row in stored["changes"]}
+    assert rows["brightness"]["different"]
+    assert rows["brightness"]["after"] == pytest.approx(rows["brightness"]["before"] / 3, rel=0.1)
+    assert not rows["width / height"]["different"]
+    assert rows["predicted as red"]["after"] + rows["predicted as blue"]["after"] == 1
+    page = (tmp_path / "drift" / "index.html").read_text()
+    assert page.count("<figure>") == 24
+    with pytest.raises(ValueError, match="`images` must contain two readable images or more"):
+        write_drift(tmp_path / "run", [new / "broken.png"], tmp_path / "other")
