@@ -57,7 +57,8 @@ ON_JAX := tests/layers tests/models/test_vit.py tests/models/test_feature_extrac
 # Files and a page have no backend, and the rest takes minutes to compile.
 NOT_ON_JAX := -k 'not written_back and not lists_every_difference and not small_differences and not resampling_equals \
     and not any_size and not pruning_block and not step_by_step and not most_probable and not freezing_all \
-    and not keeps_a_constant and not (those_of_the_library and not dinov3 and not siglip)'
+    and not keeps_a_constant and not half_precision and not mixed_precision and not equals_pil and not equals_scipy \
+    and not continues_the_edge and not (those_of_the_library and not dinov3 and not siglip)'
 
 # A thread for each process, which do not wait for each other then, and graphs that TensorFlow does
 # not optimize; test-all computes as users do.
