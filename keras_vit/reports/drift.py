@@ -22,8 +22,8 @@ from keras_vit.arguments import text_table
 from keras_vit.data.pipeline import read_pixels
 from keras_vit.export.load import embed
 from keras_vit.export.predictor import Image, on_pixels, rows
-from keras_vit.models.features import classifiers
-from keras_vit.models.out_of_distribution import last_seen, with_scores
+from keras_vit.models.out_of_distribution import last_seen
+from keras_vit.tasks.classification.out_of_distribution import scored_network
 from keras_vit.tasks.registry import trained_model
 from keras_vit.tasks.run_data import Run
 from keras_vit.visualization.html_page import Section, page, paragraph, pictures, table
@@ -137,12 +137,8 @@ def write_drift(
     contents = (training.read(i) for i in range(len(training)))
     inputs, problems = zip(*embed(model, contents, batch_size), strict=True)
     readable = [not problem for problem in problems]
-    scored = with_scores(
-        exported.network,
-        classifiers(exported.network)[0],
-        np.array(inputs)[readable],
-        np.asarray(training.targets)[readable],
-    )
+    labels = np.asarray(training.targets)[readable]
+    scored = scored_network(exported.network, np.array(inputs)[readable], labels)
 
     def run_batch(pixels: np.ndarray) -> np.ndarray:
         outputs = np.asarray(scored(preprocessing.scale(pixels), training=False))

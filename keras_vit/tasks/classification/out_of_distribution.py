@@ -27,19 +27,13 @@ def add_scores(
     The threshold, in the preprocessing of the predictions, is exceeded by the score of an image
     like the held-out ones with a probability of at most `options.false_alarm_rate`.
     """
-    heads = classifiers(network)
-    if not heads:
-        raise ValueError(
-            "`model` must end in a Dense layer for `false_alarm_rate` and `nearest_images`. "
-            f"Received: model={network.name!r}"
-        )
     encoder = representation(network)
     features, held_out_features = (
         network_outputs(encoder, found.preprocessing, images, verbose=verbose)
         for images in (options.training, options.held_out)
     )
     labels = np.asarray(options.training.targets)
-    scored = with_scores(network, heads[0], features, labels, options.nearest_images)
+    scored = scored_network(network, features, labels, options.nearest_images)
     seen, preprocessing = compared(scored, held_out_features), found.preprocessing
     columns = [found.outputs]
     if (rate := options.false_alarm_rate) is not None:
@@ -57,12 +51,26 @@ def add_scores(
     return scored, Predictions(found.targets, outputs, preprocessing)
 
 
+def scored_network(
+    network: keras.Model, features: np.ndarray, labels: np.ndarray, neighbors: bool = False
+) -> keras.Model:
+    """Calls `with_scores` for a network with one classifier."""
+    heads = classifiers(network)
+    if len(heads) != 1:
+        raise ValueError(
+            "`model` must have one Dense layer as classifier to be compared with its training "
+            f"images. Received: model={network.name!r} with {len(heads)}"
+        )
+    return with_scores(network, heads[0], features, labels, neighbors)
+
+
 def split(outputs: np.ndarray, preprocessing: Preprocessing) -> tuple[np.ndarray, Any, Any]:
     """Splits outputs into probabilities (..., R), scores (...), and what is known of neighbors.
 
     Scores are None without a threshold. The neighbors' columns are similarities, then indices.
     """
-    classes = len(preprocessing.class_names or ()) or outputs.shape[-1]
+    compares = preprocessing.ood_threshold is not None or preprocessing.training_images is not None
+    classes = len(preprocessing.class_names or ()) if compares else outputs.shape[-1]
     probabilities, further = outputs[..., :classes], outputs[..., classes:]
     if preprocessing.ood_threshold is None:
         return probabilities, None, further

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from keras_vit import models
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification import out_of_distribution
 from keras_vit.tasks.classification.prediction import prediction
@@ -38,6 +39,15 @@ def test_prediction_names_the_nearest_training_images() -> None:
     assert found.text() == "b 0.7500   a 0.2500   like z, x, y"
     row = Classification(None).table(preprocessing).row("x.jpg", found)
     assert [row[f"nearest_{place}"] for place in (1, 2, 3)] == ["z", "x", "y"]
+
+
+def test_two_classifiers_are_refused() -> None:
+    config = models.size("Micro/4").replace(
+        **{"num_layers": 1, "image_size": (8, 8), "classes": 2},
+        **{"distillation_token": True, "distillation_head": True},
+    )
+    with pytest.raises(ValueError, match=r"`model` must have one Dense layer as classifier .* 2$"):
+        out_of_distribution.scored_network(models.build(config), np.zeros((2, 96)), np.arange(2))
 
 
 @pytest.mark.tensorflow
