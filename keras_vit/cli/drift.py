@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ def drift(
     out: Annotated[Path, opt.option("Output folder.")] = Path("drift"),
     batch_size: opt.BatchOption = 32,
 ) -> None:
-    """Compare new images with the images of a run: what has changed since it was trained?
+    """Compare new images with the held-out images of a run.
 
     Compares out-of-distribution scores, confidence, predicted classes and properties of the images
     with those of the run's held-out images, with intervals, and shows the new images that differ
@@ -30,7 +31,7 @@ def drift(
     start_keras()
     from keras_vit.reports import write_drift
 
-    found = write_drift(run, paths, out, batch_size=batch_size)
+    found = write_drift(run, paths, out, batch_size=batch_size, verbose=int(sys.stdout.isatty()))
     print(found.text())
     lost = f", {len(found.unreadable)} of which cannot be read" if found.unreadable else ""
     print(f"\nWritten: {out / 'index.html'} ({len(paths)} images{lost})")

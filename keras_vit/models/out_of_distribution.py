@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-from sklearn.covariance import LedoitWolf
 
 from keras_vit.models import cloning
 
@@ -90,6 +89,8 @@ def with_scores(
     Reference: https://arxiv.org/abs/1807.03888, with the covariance of
     https://doi.org/10.1016/S0047-259X(03)00096-4
     """
+    from sklearn.covariance import LedoitWolf  # takes seconds to import
+
     classes, index = np.unique(labels, return_inverse=True)
     features = np.asarray(features, np.float64)
     means = np.stack([features[index == k].mean(axis=0) for k in range(len(classes))])

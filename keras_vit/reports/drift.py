@@ -20,7 +20,6 @@ from scipy import stats
 from keras_vit import files, output_folder
 from keras_vit.arguments import text_table
 from keras_vit.data.pipeline import read_pixels
-from keras_vit.export.load import embed
 from keras_vit.export.predictor import Image, on_pixels, rows
 from keras_vit.models.out_of_distribution import last_seen
 from keras_vit.tasks.classification.out_of_distribution import scored_network
@@ -102,6 +101,7 @@ def write_drift(
     out: str | os.PathLike[str],
     *,
     batch_size: int = 32,
+    verbose: int = 0,
 ) -> Drift:
     """Compares new images with the held-out images of a classifier's run, and writes a page.
 
@@ -113,6 +113,7 @@ def write_drift(
         images: Paths of the new images, at least two.
         out: Output folder, new or written before, for `index.html` and `drift.json`.
         batch_size: Batch size.
+        verbose: 0 is silent, 1 shows a progress bar for the training images.
 
     Returns:
         The differences.
@@ -126,7 +127,7 @@ def write_drift(
     """
     found = Run(run)
     found.require_complete()
-    exported = trained_model(model := found.model())
+    exported = trained_model(found.model())
     if not exported.task.has_sets:
         raise ValueError(
             "`run` must be of a classifier, with one class per image. Received: a run of the task "
@@ -134,11 +135,7 @@ def write_drift(
         )
     preprocessing = exported.preprocessing
     training, held_out = found.examples("train"), found.examples("validation")
-    contents = (training.read(i) for i in range(len(training)))
-    inputs, problems = zip(*embed(model, contents, batch_size), strict=True)
-    readable = [not problem for problem in problems]
-    labels = np.asarray(training.targets)[readable]
-    scored = scored_network(exported.network, np.array(inputs)[readable], labels)
+    scored = scored_network(exported.network, preprocessing, training, verbose=verbose)
 
     def run_batch(pixels: np.ndarray) -> np.ndarray:
         outputs = np.asarray(scored(preprocessing.scale(pixels), training=False))

@@ -1,4 +1,4 @@
-"""Options for exported outputs that tell how far a prediction can be trusted."""
+"""Options for prediction sets, out-of-distribution scores and nearest training images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keras_vit.data import Examples
 
 @dataclasses.dataclass(frozen=True)
 class Confidence:
-    """What to add to an exported model, and the images to choose thresholds on.
+    """Options for further outputs of an exported classifier, and images to choose thresholds on.
 
     Args:
         coverage: Probability with which prediction sets contain the true class; None for no sets.

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.data import Examples
 from keras_vit.models.features import classifiers, representation
 from keras_vit.models.out_of_distribution import compared, with_scores
 from keras_vit.preprocessing import Preprocessing
@@ -27,14 +28,11 @@ def add_scores(
     The threshold, in the preprocessing of the predictions, is exceeded by the score of an image
     like the held-out ones with a probability of at most `options.false_alarm_rate`.
     """
+    preprocessing, training = found.preprocessing, options.training
+    scored = scored_network(network, preprocessing, training, options.nearest_images, verbose)
     encoder = representation(network)
-    features, held_out_features = (
-        network_outputs(encoder, found.preprocessing, images, verbose=verbose)
-        for images in (options.training, options.held_out)
-    )
-    labels = np.asarray(options.training.targets)
-    scored = scored_network(network, features, labels, options.nearest_images)
-    seen, preprocessing = compared(scored, held_out_features), found.preprocessing
+    features = network_outputs(encoder, preprocessing, options.held_out, verbose=verbose)
+    seen = compared(scored, features)
     columns = [found.outputs]
     if (rate := options.false_alarm_rate) is not None:
         scores = seen["ood_score"]
@@ -44,7 +42,7 @@ def add_scores(
         )
         columns.append(scores[:, np.newaxis])
     if options.nearest_images:
-        names = tuple(options.training.names)
+        names = tuple(training.names)
         preprocessing = dataclasses.replace(preprocessing, training_images=names)
         columns.append(seen["nearest_similarity"])
     outputs = np.concatenate(columns, axis=1)
@@ -52,22 +50,28 @@ def add_scores(
 
 
 def scored_network(
-    network: keras.Model, features: np.ndarray, labels: np.ndarray, neighbors: bool = False
+    network: keras.Model,
+    preprocessing: Preprocessing,
+    training: Examples,
+    neighbors: bool = False,
+    verbose: int = 0,
 ) -> keras.Model:
-    """Calls `with_scores` for a network with one classifier."""
+    """Returns `with_scores` of a network with one classifier and its training images."""
     heads = classifiers(network)
     if len(heads) != 1:
         raise ValueError(
             "`model` must have one Dense layer as classifier to be compared with its training "
             f"images. Received: model={network.name!r} with {len(heads)}"
         )
-    return with_scores(network, heads[0], features, labels, neighbors)
+    encoder = representation(network)
+    features = network_outputs(encoder, preprocessing, training, verbose=verbose)
+    return with_scores(network, heads[0], features, np.asarray(training.targets), neighbors)
 
 
 def split(outputs: np.ndarray, preprocessing: Preprocessing) -> tuple[np.ndarray, Any, Any]:
-    """Splits outputs into probabilities (..., R), scores (...), and what is known of neighbors.
+    """Splits outputs into probabilities (..., R), scores (...) and the columns of neighbors.
 
-    Scores are None without a threshold. The neighbors' columns are similarities, then indices.
+    Scores are None without a threshold. The last columns are similarities, then indices.
     """
     compares = preprocessing.ood_threshold is not None or preprocessing.training_images is not None
     classes = len(preprocessing.class_names or ()) if compares else outputs.shape[-1]

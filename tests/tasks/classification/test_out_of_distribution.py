@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_vit import models
+from keras_vit import data, models
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification import out_of_distribution
 from keras_vit.tasks.classification.prediction import prediction
@@ -11,6 +11,7 @@ from keras_vit.tasks.classification.task import Classification
 from keras_vit.tasks.task import Predictions
 
 SCORED = Preprocessing(class_names=("a", "b"), ood_threshold=1.5, false_alarm_rate=0.1)
+TRAINING = data.load("digits").subset(range(2))
 ROWS = np.array([[0.25, 0.75, 1.5], [0.5, 0.5, 1.6]], "f")
 
 
@@ -47,7 +48,7 @@ def test_two_classifiers_are_refused() -> None:
         **{"distillation_token": True, "distillation_head": True},
     )
     with pytest.raises(ValueError, match=r"`model` must have one Dense layer as classifier .* 2$"):
-        out_of_distribution.scored_network(models.build(config), np.zeros((2, 96)), np.arange(2))
+        out_of_distribution.scored_network(models.build(config), SCORED, TRAINING)
 
 
 @pytest.mark.tensorflow
