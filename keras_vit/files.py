@@ -77,6 +77,12 @@ def write_text(path: str | os.PathLike[str], text: str, errors: str = "strict") 
         temporary.write_text(text, encoding="utf-8", errors=errors)
 
 
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Writes a binary file, atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def without_folders(value: Any) -> Any:
     """Shortens all absolute paths in a value to their last component, for privacy."""
     if isinstance(value, dict):

@@ -54,7 +54,7 @@ ON_TENSORFLOW_ONLY = {
     PACKAGE / "models" / "inference_graphs.py",
 }
 SERVING = {
-    PACKAGE / "tasks" / "serving_graph.py",
+    *(PACKAGE / "tasks" / name for name in ("serving_graph.py", "class_rows.py")),
     *PACKAGE.glob("tasks/*/serving_graph.py"),
 }
 WITH_MATPLOTLIB = {

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from keras_vit._version import __version__
+from keras_vit.cli import classes as classes_commands
 from keras_vit.cli import compare, evaluate, export, plan, predict, rollout
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
@@ -90,6 +91,7 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
 for group, commands in _GROUPS.items():
     for command in commands:
         app.command(cls=Command, rich_help_panel=group)(command)
+app.add_typer(classes_commands.app, name="classes", rich_help_panel="Deploy")
 app.add_typer(data_commands.app, name="data", rich_help_panel="Data")
 app.command(cls=Command, rich_help_panel="Help")(environment_command.env)
 

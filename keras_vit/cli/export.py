@@ -69,6 +69,10 @@ def export(
         bool,
         of_proof("Also return the three most similar training images.", "--nearest-images"),
     ] = False,
+    prototypes: Annotated[
+        bool,
+        of_server("Let `keras-vit classes add` add classes without training.", "--prototypes"),
+    ] = False,
     sample: Annotated[int, of_proof("Number of images to verify on without --full.", min=1)] = 200,
     min_agreement: Annotated[
         float,
@@ -135,6 +139,7 @@ def export(
         coverage=coverage,
         false_alarm_rate=false_alarm_rate,
         nearest_images=nearest_images,
+        prototypes=prototypes,
         sample=sample,
         min_agreement=min_agreement,
         limits=exporting.Limits(max_bytes, max_pixels),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -62,6 +63,12 @@ def predict(
             "Model version: a number, or a label such as canary.", show_default="the newest"
         ),
     ] = None,
+    classes: Annotated[
+        Path | None,
+        opt.of_server(
+            "File classes.pb of `keras-vit export --prototypes` to classify by.", metavar="FILE"
+        ),
+    ] = None,
     tls: Annotated[bool, opt.of_server("Encrypt gRPC.", "--tls")] = False,
     certificate: Annotated[
         Path | None,
@@ -115,6 +122,7 @@ def predict(
             raise ValueError(f"`{option}` needs `--to`, without `--server`. Received: {option}")
     headers = dict(map(_header, header or ()))
     opt.check_exists("--certificate", certificate, "a PEM file")
+    opt.check_exists("--classes", classes, "a file classes.pb")
     opt.check_files("SOURCE", [p for p in given if p != opt.STANDARD_INPUT], folders=True)
     opt.check_new_file("--to", to, prediction_table.SUFFIXES)
     start_keras()
@@ -142,7 +150,8 @@ def predict(
                 )
             )
             table: Table = Scores(multi_label=True)
-            found: Iterator[Any] = _ask(client, paths, batch_size)
+            rows = classes.read_bytes() if classes else None
+            found: Iterator[Any] = _ask(client, paths, batch_size, rows)
         else:
             network: Any = model
             if model and constructor:
@@ -202,7 +211,9 @@ def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
     return failed
 
 
-def _ask(client: Any, paths: list[str], batch_size: int) -> Iterator[Prediction]:
+def _ask(
+    client: Any, paths: list[str], batch_size: int, classes: bytes | None
+) -> Iterator[Prediction]:
     """Yields a server's predictions for image files."""
     import numpy as np
 
@@ -212,7 +223,8 @@ def _ask(client: Any, paths: list[str], batch_size: int) -> Iterator[Prediction]
     left = iter(paths)
     while batch := [encoded(path) for path in islice(left, batch_size)]:
         readable = [content for content, problem in batch if not problem]
-        answers = iter(client.predict(readable, batch_size=batch_size) if readable else ())
+        predict = functools.partial(client.predict, batch_size=batch_size, classes=classes)
+        answers = iter(predict(readable) if readable else ())
         for _, problem in batch:
             yield Prediction(np.zeros(0), (), (), message=problem) if problem else next(answers)
 

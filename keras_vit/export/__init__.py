@@ -2,6 +2,7 @@
 
 from keras_vit.data.image_reading import Limits
 from keras_vit.export import saved_model, tflite
+from keras_vit.export.add_class import add_class
 from keras_vit.export.bundle import Bundle, bundle
 from keras_vit.export.compare_artifacts import ArtifactComparison, VerificationError
 from keras_vit.export.load import embed, load_predictor
@@ -22,6 +23,7 @@ __all__ = [
     "Rollout",
     "ServingError",
     "VerificationError",
+    "add_class",
     "bundle",
     "chosen_precision",
     "embed",

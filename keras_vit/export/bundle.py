@@ -39,6 +39,7 @@ from keras_vit.export.compare_artifacts import (
 )
 from keras_vit.export.saved_model import chosen_precision
 from keras_vit.runs.config import versions
+from keras_vit.tasks import class_rows
 from keras_vit.tasks.confidence import Confidence
 from keras_vit.tasks.registry import TrainedModel, trained_model
 from keras_vit.tf_serving import batching
@@ -107,6 +108,7 @@ def bundle(
     coverage: float | None = None,
     false_alarm_rate: float | None = None,
     nearest_images: bool = False,
+    prototypes: bool = False,
     sample: int = _SAMPLE,
     min_agreement: float = 0.99,
     limits: Limits | None = None,
@@ -122,8 +124,8 @@ def bundle(
     `directory/NAME/VERSION/` is a SavedModel with the next free number, for TensorFlow Serving;
     `directory/NAME-files/VERSION/` contains the TFLite files and files of other runtimes. Every
     file is run on labeled images in a process without Keras and this package, and compared with
-    the Keras model image by image. Files get their final names only after verification.
-    `directory/batching.config`, which is kept if it exists, contains the server's batch sizes.
+    the Keras model image by image, before it gets its final name. `directory/batching.config`,
+    which is kept if it exists, contains the server's batch sizes.
 
     Args:
         run: The folder of a complete run, or a model.
@@ -145,6 +147,8 @@ def bundle(
             fitted on the run's training images; None for no scores.
         nearest_images: Whether a classifier also returns the names (in files for phones and other
             runtimes: the indices) of the three most similar training images.
+        prototypes: Whether the SavedModel also has signatures that take the rows of a classifier
+            from a file `assets.extra/classes.pb`, to which `add_class` adds classes.
         sample: Number of images to verify with otherwise, drawn with `seed`.
         min_agreement: Fraction of the images on which the prediction of a quantization must equal
             the Keras model's, in [0, 1]. In float32, all must be equal.
@@ -206,7 +210,7 @@ def bundle(
     source, limits = _Source.of(run, examples), limits or Limits()
     exported = source.exported
     confidence = Confidence(
-        coverage, false_alarm_rate, nearest_images, source.trained, source.held_out
+        coverage, false_alarm_rate, nearest_images, prototypes, source.trained, source.held_out
     )
     confidence.check(exported.task)
     checked = source.held_out if full or confidence.names() else source.sample(sample, seed)
@@ -253,6 +257,8 @@ def bundle(
             for number, artifact in enumerate(artifacts, 1):
                 say(f"Writing {artifact.name} ({number} of {len(artifacts)})")
                 writers[artifact.kind](exported, artifact.path)
+            if prototypes:
+                artifacts.append(dataclasses.replace(artifacts[0], name=class_rows.FILE))
             results = verify(
                 artifacts, checked, expected, staged / "verification", progress=bool(verbose)
             )

@@ -22,6 +22,7 @@ from keras_vit.models import preprocessing_of
 from keras_vit.models.features import representation
 from keras_vit.models.inference_runtime import predictor_graph
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks import class_rows
 from keras_vit.tasks.registry import of, trained_model
 from keras_vit.weights.containers.guards import LARGEST_JSON
 from keras_vit.weights.whole_models import load_model
@@ -67,20 +68,12 @@ def load_predictor(
 
 
 def _of_path(path: Path, trust: bool) -> Predictor:
-    source = os.fspath(path)
     if path.is_dir():
         last = training.Run(path).last
         if last.is_file():
             path = last
-        elif folder := _newest(path):
+        elif folder := newest_saved_model(path):
             return _of_saved_model(folder, trust)
-        elif models := [child for child in path.iterdir() if child.is_dir() and _newest(child)]:
-            if len(models) > 1:
-                raise ValueError(
-                    f"`source` must be one model. Received: source={source!r}, with the models "
-                    f"{', '.join(sorted(map(str, models)))}"
-                )
-            return _of_path(models[0], trust)
     load = _LOADERS.get(path.suffix)
     if load and path.is_file():
         return load(path)
@@ -88,8 +81,21 @@ def _of_path(path: Path, trust: bool) -> Predictor:
     raise ValueError(
         f"`source` must be a file that ends in {', '.join(_LOADERS)}, a SavedModel folder (or "
         "the folder that contains its versions), the folder of a complete training run, or a "
-        f"Keras model. Received: source={source!r}, {problem}"
+        f"Keras model. Received: source={os.fspath(path)!r}, {problem}"
     )
+
+
+def newest_saved_model(path: Path) -> Path | None:
+    """Returns the SavedModel in a folder, of its newest version, or of the model in an export."""
+    if found := _newest(path):
+        return found
+    models = [child for child in path.iterdir() if child.is_dir() and _newest(child)]
+    if len(models) > 1:
+        raise ValueError(
+            f"`source` must be one model. Received: source={os.fspath(path)!r}, with the models "
+            f"{', '.join(sorted(map(str, models)))}"
+        )
+    return _newest(models[0]) if models else None
 
 
 def embed(
@@ -179,13 +185,13 @@ def _of_saved_model(folder: Path, trust: bool) -> Predictor:
     if preprocessing.thresholds:
         thresholds = preprocessing_files.numbers(assets / preprocessing_files.THRESHOLDS, count)
         preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)
-    if not trust:
-        check_operators(folder)
-    task = of(preprocessing)
-    try:
-        predict = tf.saved_model.load(str(folder)).signatures[task.compared_signature]
-    except Exception as error:  # of many types, for damaged files
-        raise _foreign(folder) from error
+    task, signatures = of(preprocessing), signatures_of(folder, trust)
+    predict: Callable[..., Any] = signatures[task.compared_signature]
+    if (path := folder / saved_model.EXTRA / class_rows.FILE).is_file():
+        content = path.read_bytes()
+        names = class_rows.ClassRows.parse(content, path).names
+        preprocessing = dataclasses.replace(preprocessing, class_names=names)
+        predict = runtime_worker.with_classes(signatures, content)
 
     def run(images: list[bytes]) -> Answers:
         answer = predict(image_bytes=tf.constant(images))
@@ -194,6 +200,16 @@ def _of_saved_model(folder: Path, trust: bool) -> Predictor:
         return runtime_worker.joined(outputs, task.output), messages
 
     return Predictor(str(folder), preprocessing, lambda encoded: encoded, run)
+
+
+def signatures_of(folder: Path, trust: bool) -> Any:
+    """Returns the signatures of a SavedModel, after a check of its operators."""
+    if not trust:
+        check_operators(folder)
+    try:
+        return tf.saved_model.load(str(folder)).signatures
+    except Exception as error:  # of many types, for damaged files
+        raise _foreign(folder) from error
 
 
 def _of_runtime(path: Path, kind: str, describe: Callable[[Path], Any]) -> Predictor:

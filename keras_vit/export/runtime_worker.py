@@ -26,6 +26,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 _BATCH = 32
+EXTRA, CLASSES = "assets.extra", "classes.pb"  # a file in a folder of the SavedModel
 # Outputs of classifiers besides the probabilities; the numbers follow them as columns.
 _COLUMNS = ("ood_score", "nearest_similarity", "nearest")
 _FURTHER = (*_COLUMNS, "set", "set_size", "in_distribution")
@@ -112,12 +113,24 @@ def openvino(path: str, threads: int) -> tuple[Runner, int]:
     return run, 1
 
 
+def with_classes(signatures: Any, classes: bytes) -> Callable[[Any], dict[str, Any]]:
+    """Returns a function that classifies encoded images by the content of a file `classes.pb`."""
+    predict = signatures["classify_with_classes"]
+
+    def run(image_bytes: Any) -> dict[str, Any]:
+        return predict(image_bytes=image_bytes, classes=tf.fill(tf.shape(image_bytes), classes))
+
+    return run
+
+
 def saved_model(
-    path: str, names: list[str], signature: str, output: str, folder: Path
+    path: str, names: list[str], signature: str, output: str, folder: Path, name: str
 ) -> dict[str, float]:
     """Runs a SavedModel on all images, saves pixels and outputs, and returns the time per image."""
     signatures = tf.saved_model.load(path).signatures
     predict, preprocess = signatures[signature], signatures["preprocess"]
+    if name == CLASSES:
+        predict = with_classes(signatures, Path(path, EXTRA, CLASSES).read_bytes())
     images = tf.data.TFRecordDataset(str(folder / "images.tfrecord"))
     count, outputs = len(names), []
     pixels: Any = None
@@ -135,7 +148,7 @@ def saved_model(
         pixels[done : done + len(found)] = found
         _progress(done + len(found), count)
     pixels.flush()
-    np.save(folder / "saved_model.npy", np.concatenate(outputs))
+    np.save(folder / f"{name}.npy", np.concatenate(outputs))
     one = next(iter(images.batch(1)))
     return {"all": _milliseconds(lambda: predict(image_bytes=one)[output].numpy())}
 
@@ -183,7 +196,7 @@ def main(folder: Path) -> None:
         print(f"= {name}", flush=True)
         if kind == "saved_model":
             times[name] = saved_model(
-                path, task["names"], task["signature"], task["output"], folder
+                path, task["names"], task["signature"], task["output"], folder, name
             )
         else:
             build = {"tflite": tflite, "onnx": onnx, "openvino": openvino}[kind]

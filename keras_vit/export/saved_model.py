@@ -86,12 +86,14 @@ def write_saved_model(
         constants = served.without_variables()
         for resource in served.resources:
             archive.track(resource)
-        for name, (function, spec) in served.signatures().items():
-            archive.add_endpoint(name, function, [spec])
+        for name, (function, *specs) in served.signatures().items():
+            archive.add_endpoint(name, function, specs)
         archive.write_out(str(temporary), verbose=False)
         _fill(temporary, constants, os.fsencode(texts))
         # Also the files that the graph does not read.
         preprocessing_files.write_preprocessing(preprocessing, temporary / ASSETS)
+        for file, content in served.extra_files().items():
+            files.write_bytes(temporary / EXTRA / file, content)
     return Path(path)
 
 

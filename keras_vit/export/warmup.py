@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from keras_vit import arguments
 from keras_vit.export.saved_model import EXTRA
+from keras_vit.tasks import class_rows
 from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
 
 FILE = "tf_serving_warmup_requests"  # below saved_model.EXTRA
@@ -43,22 +44,23 @@ def write_requests(folder: Path, *, name: str, batch_sizes: Sequence[int] = BATC
     # Not an image of the data, since bundles are shared: a color gradient.
     image = tf.io.encode_jpeg(np.uint8(np.indices((480, 640, 3)).sum(axis=0) // 5)).numpy()
     signatures = tf.saved_model.load(str(folder)).signatures
-    path = folder / EXTRA / FILE
+    path, classes = folder / EXTRA / FILE, folder / EXTRA / class_rows.FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as records:
         for (signature, function), size in itertools.product(signatures.items(), batch_sizes):
-            ((key, spec),) = function.structured_input_signature[1].items()
             request = predict_pb2.PredictRequest()
             request.model_spec.name, request.model_spec.signature_name = name, signature
-            request.inputs[key].CopyFrom(_tensor(spec, image, size))
+            for key, spec in function.structured_input_signature[1].items():
+                text = classes.read_bytes() if key == "classes" else image
+                request.inputs[key].CopyFrom(_tensor(spec, text, size))
             log = prediction_log_pb2.PredictLog(request=request)
             records.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
     return path
 
 
-def _tensor(spec: tf.TensorSpec, image: bytes, size: int) -> Any:
+def _tensor(spec: tf.TensorSpec, text: bytes, size: int) -> Any:
     if spec.dtype == tf.string:
-        return tf.make_tensor_proto([image] * size, tf.string, [size])
+        return tf.make_tensor_proto([text] * size, tf.string, [size])
     # Uniform pixels: TensorFlow repeats the last given value of a tensor proto.
     tensor = tf.make_tensor_proto(0, spec.dtype, [1])
     tensor.tensor_shape.CopyFrom(tf.TensorShape([size, *spec.shape[1:]]).as_proto())

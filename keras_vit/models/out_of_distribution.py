@@ -5,7 +5,7 @@ Letters: N images; B batch; D features; K classes with images.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
@@ -16,27 +16,83 @@ from keras_vit.models import cloning
 NEIGHBORS = 3
 
 
+class NewClasses(NamedTuple):
+    """Rows of a classifier (kernel, then bias) for classes that it was not trained on.
+
+    The row of a class is the mean of the trained rows, plus `scale` times the difference of its row
+    in a linear discriminant analysis (LDA) to the mean of theirs.
+
+    Args:
+        center: Mean of the class means, (D,).
+        whitening: Matrix after which the covariance within classes is the identity, (D, D).
+        base: Row of a class whose mean is `center`, (D + 1,).
+        scale: Ratio of the classifier's logits to those of the LDA, ().
+    """
+
+    center: Any
+    whitening: Any
+    base: Any
+    scale: Any
+
+    @classmethod
+    def fitted(cls, features: Any, center: Any, whitening: Any, means: Any, rows: Any) -> Self:
+        """Fits to training features (N, D), and whitened means (K, D) and rows of the classes."""
+        half = 0.5 * np.square(means).sum(axis=1)
+        lda = (features - center) @ whitening @ means.T - half
+        lda -= lda.mean(axis=1, keepdims=True)
+        logits = features @ rows[:, :-1].T + rows[:, -1]
+        scale = np.vdot(lda, logits) / np.vdot(lda, lda)
+        base = rows.mean(axis=0)
+        base[-1] += scale * half.mean()
+        return cls(center, whitening, base, scale)
+
+    def rows(self, means: Any) -> Any:
+        """Returns the rows (B, D + 1) of classes with the mean features `means`, (B, D)."""
+        whitened = ops.matmul(means - self.center, self.whitening)
+        kernel = self.scale * ops.matmul(whitened, ops.transpose(self.whitening))
+        squared = ops.sum(ops.square(whitened), axis=-1)
+        bias = -0.5 * self.scale * squared - ops.matmul(kernel, self.center)
+        return self.base + ops.concatenate([kernel, bias[:, None]], axis=-1)
+
+    def ood_score(self, features: Any, logits: Any) -> Any:
+        """Returns `ScoredDense.seen["ood_score"]` for new classes, from their logits (B, R)."""
+        whitened = ops.matmul(features - self.center, self.whitening)
+        squared = ops.sum(ops.square(whitened), axis=-1)
+        logits = logits - (ops.matmul(features, self.base[:-1]) + self.base[-1])[:, None]
+        nearest = ops.maximum(squared - 2 / self.scale * ops.max(logits, axis=-1), 0)
+        return ops.sqrt(nearest / whitened.shape[-1])
+
+
 class ScoredDense(keras.layers.Dense):
     """Classifier that also compares its input, (B, D), with the training images.
 
     `seen` contains these results of the last call, as the layers of `FeatureExtractor` contain
-    their activations: `ood_score`, (B,), the Mahalanobis distance to the nearest class mean,
-    divided by the square root of D, so that it is about 1 for images like the training images;
-    and, given the features of `num_images` training images, `nearest`, the indices of the most
-    similar ones, and `nearest_similarity`, the cosines, (B, 3), in descending order.
+    their activations: `features`, the input; `ood_score`, (B,), the Mahalanobis distance to the
+    nearest class mean, divided by the square root of D, so that it is about 1 for images like the
+    training images; and, given the features of `num_images` training images, `nearest`, the indices
+    of the most similar ones, and `nearest_similarity`, the cosines, (B, 3), in descending order.
     """
 
     seen: dict[str, Any]
 
-    def __init__(self, *args: Any, num_means: int, num_images: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        num_means: int,
+        num_images: int = 0,
+        new_classes: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.num_means, self.num_images, self.seen = num_means, num_images, {}
+        self.has_new_classes = new_classes
 
     def build(self, input_shape: Any) -> None:
         size = input_shape[-1]
         shapes = {
             **{"center": (size,), "whitening": (size, size), "means": (size, self.num_means)},
             "directions": (size, self.num_images),
+            **({"base": (size + 1,), "scale": ()} if self.has_new_classes else {}),
         }
         for name, shape in shapes.items():
             fixed = {"name": name, "dtype": "float32", "trainable": False, "autocast": False}
@@ -49,7 +105,8 @@ class ScoredDense(keras.layers.Dense):
         squared = ops.sum(ops.square(whitened), axis=-1, keepdims=True)
         squared += ops.sum(ops.square(self.means), axis=0) - 2 * ops.matmul(whitened, self.means)
         nearest = ops.maximum(ops.min(squared, axis=-1), 0)
-        self.seen = {"ood_score": ops.sqrt(nearest / whitened.shape[-1])}
+        score = ops.sqrt(nearest / whitened.shape[-1])
+        self.seen = {"features": features, "ood_score": score}
         if self.num_images:
             length = ops.sqrt(ops.sum(ops.square(features), axis=-1, keepdims=True))
             cosines = ops.matmul(features / ops.maximum(length, 1e-12), self.directions)
@@ -67,7 +124,13 @@ class ScoredDense(keras.layers.Dense):
             **super().get_config(),
             "num_means": self.num_means,
             "num_images": self.num_images,
+            "new_classes": self.has_new_classes,
         }
+
+    def new_classes(self) -> NewClasses:
+        """Returns what computes rows of new classes, as arrays."""
+        names = NewClasses._fields
+        return NewClasses(*(ops.convert_to_numpy(getattr(self, name)) for name in names))
 
 
 def with_scores(
@@ -76,6 +139,7 @@ def with_scores(
     features: np.ndarray,
     labels: np.ndarray,
     neighbors: bool = False,
+    new_classes: bool = False,
 ) -> keras.Model:
     """Returns a copy of a classifier that also compares images with the training images.
 
@@ -85,6 +149,7 @@ def with_scores(
         features: Inputs of the classifier for the training images, (N, D).
         labels: Classes of the training images, (N,).
         neighbors: Whether to find the nearest training images.
+        new_classes: Whether to compute `NewClasses`.
 
     Reference: https://arxiv.org/abs/1807.03888, with the covariance of
     https://doi.org/10.1016/S0047-259X(03)00096-4
@@ -104,13 +169,25 @@ def with_scores(
     def changed(layer: Any) -> Any:
         if layer is not head:
             return None
-        return cloning.clone_layer(layer, ScoredDense, num_means=len(classes), num_images=images)
+        sizes = {"num_means": len(classes), "num_images": images}
+        return cloning.clone_layer(layer, ScoredDense, **sizes, new_classes=new_classes)
 
     copy = cloning.clone(model, changed)
     [scored] = _scored(copy)
-    distance = [center, whitening, ((means - center) @ whitening).T]
-    scored.set_weights([*head.get_weights(), *distance, directions])
+    weights = [center, whitening, ((means - center) @ whitening).T, directions]
+    if new_classes:
+        rows = class_rows(head)[classes]
+        fitted = NewClasses.fitted(features, center, whitening, weights[2].T, rows)
+        weights += [fitted.base, fitted.scale]
+    scored.set_weights([*head.get_weights(), *weights])
     return copy
+
+
+def class_rows(head: keras.layers.Dense) -> np.ndarray:
+    """Returns kernel and bias of a classifier as one row for each class, (R, D + 1), float32."""
+    kernel = np.asarray(ops.convert_to_numpy(head.kernel), np.float32)
+    bias = np.zeros(kernel.shape[1]) if head.bias is None else ops.convert_to_numpy(head.bias)
+    return np.concatenate([kernel, bias[None]], dtype=np.float32).T
 
 
 def compared(model: keras.Model, features: np.ndarray) -> dict[str, np.ndarray]:
@@ -123,6 +200,12 @@ def compared(model: keras.Model, features: np.ndarray) -> dict[str, np.ndarray]:
 def last_seen(model: keras.Model) -> dict[str, Any]:
     """Returns `ScoredDense.seen` of the last call; nothing for a model without such a layer."""
     return scored[0].seen if (scored := _scored(model)) else {}
+
+
+def new_classes(model: keras.Model) -> tuple[np.ndarray, NewClasses] | None:
+    """Returns `class_rows` and `NewClasses` of a model from `with_scores`, or None without them."""
+    layers = [layer for layer in _scored(model) if layer.has_new_classes]
+    return (class_rows(layers[0]), layers[0].new_classes()) if layers else None
 
 
 def _scored(model: keras.Model) -> list[ScoredDense]:

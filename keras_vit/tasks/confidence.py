@@ -1,4 +1,4 @@
-"""Options for prediction sets, out-of-distribution scores and nearest training images."""
+"""Options for prediction sets, comparisons with the training images, and added classes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Confidence:
         false_alarm_rate: Fraction of images like the held-out ones that are taken to be out of
             distribution; None for no out-of-distribution scores.
         nearest_images: Whether to find the nearest training images.
+        prototypes: Whether classes can be added to the exported model.
         training: Training images.
         held_out: Images that the model was not trained on.
     """
@@ -25,19 +26,20 @@ class Confidence:
     coverage: float | None
     false_alarm_rate: float | None
     nearest_images: bool
+    prototypes: bool
     training: Examples
     held_out: Examples
 
     def names(self) -> list[str]:
         """Returns the names of the options that are given."""
-        names = ("coverage", "false_alarm_rate", "nearest_images")
+        names = ("coverage", "false_alarm_rate", "nearest_images", "prototypes")
         given = {name: getattr(self, name) for name in names}
         return [name for name, value in given.items() if value is not None and value is not False]
 
     def check(self, task: Any) -> None:
         """Raises `ValueError` if an option is out of range or does not apply to a task."""
         for name in self.names():
-            if name != "nearest_images":
+            if name in ("coverage", "false_alarm_rate"):
                 arguments.inner_fraction(name, getattr(self, name))
             if not task.has_sets:
                 raise ValueError(

@@ -26,7 +26,7 @@ from keras_vit.preprocessing import Preprocessing
 _LARGEST_CONSTANTS = {"float32": SMALL, "bfloat16": 2**31 - 2**26}
 
 Answer = dict[str, tf.Tensor]
-Signature = tuple[Callable[[tf.Tensor], Answer], tf.TensorSpec]
+Signature = tuple[Callable[..., Answer], *tuple[tf.TensorSpec, ...]]
 
 
 class ServedModel:
@@ -91,11 +91,15 @@ class ServedModel:
         return values
 
     def signatures(self) -> dict[str, Signature]:
-        """Returns the function and the input specification of each signature by name."""
+        """Returns the function and the input specifications of each signature by name."""
         return {
             "serving_default": (self.answer_bytes, self.strings),
             "preprocess": (self.preprocess, self.strings),
         }
+
+    def extra_files(self) -> dict[str, bytes]:
+        """Returns files for the folder `assets.extra` of the SavedModel, by name."""
+        return {}
 
     def answer_bytes(self, image_bytes: tf.Tensor) -> Answer:
         """Returns the outputs for encoded images in a string tensor of shape (B,)."""

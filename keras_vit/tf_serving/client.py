@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_vit import arguments
+from keras_vit.tasks import class_rows
 from keras_vit.tasks.classification.prediction import Prediction, served_predictions
 from keras_vit.tf_serving import served_inputs
 from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
@@ -115,13 +116,19 @@ class Client:
         self._transport.close()
 
     def predict(
-        self, images: Sequence[bytes], *, batch_size: int = MAX_BATCH_SIZE
+        self,
+        images: Sequence[bytes],
+        *,
+        batch_size: int = MAX_BATCH_SIZE,
+        classes: bytes | None = None,
     ) -> list[Prediction]:
         """Classifies encoded images on the server.
 
         Args:
             images: Encoded JPEG, PNG, GIF, BMP or WebP images; one or many.
             batch_size: Images per request, not more than the server's largest batch.
+            classes: Content of the file `classes.pb` of a model exported with `prototypes`, to
+                classify by its classes; None for the classes that the model was trained on.
 
         Returns:
             One prediction per image; unreadable images have a `message`.
@@ -138,7 +145,10 @@ class Client:
         """
         arguments.positive_int("batch_size", batch_size)
         found: list[Prediction] = []
-        for outputs in self._outputs("serving_default", {"image_bytes": images}, batch_size):
+        signature, inputs = "serving_default", {"image_bytes": images}
+        if classes is not None:
+            signature, inputs["classes"] = class_rows.SIGNATURE, [classes] * len(images)
+        for outputs in self._outputs(signature, inputs, batch_size):
             if missing := _OUTPUTS - outputs.keys():
                 raise ServingError(
                     f"{self.address}: the model was not exported by keras_vit: its response has no "

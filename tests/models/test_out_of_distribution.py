@@ -7,7 +7,7 @@ from sklearn.covariance import LedoitWolf
 
 from keras_vit import models
 from keras_vit.models import cloning
-from keras_vit.models.out_of_distribution import compared, last_seen, with_scores
+from keras_vit.models.out_of_distribution import compared, last_seen, new_classes, with_scores
 from tests.helpers import randomise
 
 CONFIG = models.size("Micro/4").replace(
@@ -72,3 +72,29 @@ def test_nearest_images_are_those_of_a_search_by_brute_force(scored: keras.Model
     np.testing.assert_array_equal(found["nearest"], expected)
     best = np.take_along_axis(cosines, expected, axis=1)
     np.testing.assert_allclose(found["nearest_similarity"], best, atol=1e-6)  # measured: 2e-7
+
+
+def test_new_classes_have_the_rows_of_a_discriminant_analysis() -> None:
+    model, (features, labels) = randomise(models.build(CONFIG)), drawn(60)
+    scored = with_scores(model, model.get_layer("head"), features, labels, new_classes=True)
+    rows, new = new_classes(scored)
+    kernel, bias = model.get_layer("head").get_weights()
+    np.testing.assert_array_equal(rows, np.concatenate([kernel, bias[None]]).T)
+    means = np.stack([features[labels == k].mean(axis=0) for k in range(3)])
+    precision = LedoitWolf(assume_centered=True).fit(features - means[labels]).precision_
+    lda = features @ precision @ means.T
+    lda -= 0.5 * np.einsum("kd,de,ke->k", means, precision, means)
+    lda -= lda.mean(axis=1, keepdims=True)
+    logits = features @ kernel[:, :3] + bias[:3]
+    center = logits.mean(axis=1, keepdims=True)
+    scale = np.linalg.lstsq(lda.reshape(-1, 1), (logits - center).ravel(), rcond=None)[0]
+    expected = center + scale * lda
+    found = np.asarray(new.rows(means.astype("f")))
+    # Measured: 2e-5.
+    tolerance = 2e-4 * np.abs(expected).max()
+    np.testing.assert_allclose(features @ found[:, :-1].T + found[:, -1], expected, atol=tolerance)
+    # The distance to these classes is that to the trained ones, of the same means.
+    seen = compared(scored, features)
+    score = new.ood_score(features, features @ found[:, :-1].T + found[:, -1])
+    np.testing.assert_allclose(score, seen["ood_score"], rtol=1e-3)  # measured: 1e-5
+    assert new_classes(with_scores(model, model.get_layer("head"), features, labels)) is None

@@ -29,7 +29,8 @@ def add_scores(
     like the held-out ones with a probability of at most `options.false_alarm_rate`.
     """
     preprocessing, training = found.preprocessing, options.training
-    scored = scored_network(network, preprocessing, training, options.nearest_images, verbose)
+    further = {"neighbors": options.nearest_images, "new_classes": options.prototypes}
+    scored = scored_network(network, preprocessing, training, verbose, **further)
     encoder = representation(network)
     features = network_outputs(encoder, preprocessing, options.held_out, verbose=verbose)
     seen = compared(scored, features)
@@ -53,8 +54,8 @@ def scored_network(
     network: keras.Model,
     preprocessing: Preprocessing,
     training: Examples,
-    neighbors: bool = False,
     verbose: int = 0,
+    **further: bool,
 ) -> keras.Model:
     """Returns `with_scores` of a network with one classifier and its training images."""
     heads = classifiers(network)
@@ -65,7 +66,7 @@ def scored_network(
         )
     encoder = representation(network)
     features = network_outputs(encoder, preprocessing, training, verbose=verbose)
-    return with_scores(network, heads[0], features, np.asarray(training.targets), neighbors)
+    return with_scores(network, heads[0], features, np.asarray(training.targets), **further)
 
 
 def split(outputs: np.ndarray, preprocessing: Preprocessing) -> tuple[np.ndarray, Any, Any]:
@@ -83,7 +84,7 @@ def split(outputs: np.ndarray, preprocessing: Preprocessing) -> tuple[np.ndarray
 
 def outputs(seen: dict[str, Any], preprocessing: Preprocessing) -> dict[str, Any]:
     """Returns the outputs of a graph that `ScoredDense.seen` has, and `in_distribution`."""
-    found = dict(seen)
+    found = {name: value for name, value in seen.items() if name != "features"}
     score = found.pop("ood_score", None)
     if preprocessing.ood_threshold is not None:
         inside = score <= np.float32(preprocessing.ood_threshold)

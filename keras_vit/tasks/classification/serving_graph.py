@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_vit import preprocessing_files
 from keras_vit.models import FeatureExtractor, inference_runtime
-from keras_vit.models.out_of_distribution import last_seen
+from keras_vit.models.out_of_distribution import last_seen, new_classes
+from keras_vit.tasks import class_rows
 from keras_vit.tasks.classification import out_of_distribution
 from keras_vit.tasks.classification.conformal import set_outputs
 from keras_vit.tasks.classification.prediction import BEST
@@ -47,6 +49,7 @@ class ServedClassifier(ServedModel):
         else:
             network, run = self._extractor.network, self._observe
         inference_runtime.fold(network)
+        self._classes: Any = new_classes(network)
         return network, run
 
     def tables(self, texts: Path) -> list[Any]:
@@ -76,7 +79,48 @@ class ServedClassifier(ServedModel):
         if self._extractor is not None:
             found["embed"] = (self.embed, self.strings)
             found["explain"] = (self.explain, self.strings)
+        if self._classes is not None:
+            classes = tf.TensorSpec((None,), tf.string, "classes")
+            features = tf.TensorSpec((None, self._classes[0].shape[1] - 1), tf.float32, "features")
+            found[class_rows.SIGNATURE] = (self.classify_with_classes, self.strings, classes)
+            found["features"] = (self.features, self.strings)
+            found["class_rows"] = (self.class_rows, features)
         return found
+
+    def extra_files(self) -> dict[str, bytes]:
+        if self._classes is None:
+            return {}
+        rows = class_rows.ClassRows(self.preprocessing.class_names or (), self._classes[0])
+        return {class_rows.FILE: rows.to_bytes()}
+
+    def classify_with_classes(self, image_bytes: tf.Tensor, classes: tf.Tensor) -> Answer:
+        """Classifies encoded images (B,) by the rows in `classes`, (B,), contents of classes.pb."""
+        rows, new = self._classes
+        run, read = self.run_bytes(image_bytes)
+        features = run["seen"]["features"]
+        names, given, present = class_rows.in_graph(classes, rows.shape[1])
+        inputs = tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)[:, tf.newaxis]  # and bias
+        # Each logit is one sum, whose bits do not depend on the number of classes.
+        logits = tf.where(present, tf.reduce_sum(given * inputs, axis=-1), -np.inf)
+        added = logits[:, len(rows) :]
+        added = tf.pad(added, [[0, 0], [0, 1]], constant_values=-np.inf)  # at least one
+        score = tf.minimum(run["seen"]["ood_score"], new.ood_score(features, added))
+        probabilities = tf.nn.softmax(logits)
+        top = tf.math.top_k(probabilities, k=tf.minimum(BEST, tf.shape(names)[1]))
+        labels = tf.gather(names, top.indices, batch_dims=1)
+        seen = run["seen"] | {"ood_score": score}
+        return self.guarded(
+            {**self._answer(probabilities, top, labels, seen), "logits": logits}, read
+        )
+
+    def features(self, image_bytes: tf.Tensor) -> Answer:
+        """Computes the input of the classifier for encoded images in a string tensor (B,)."""
+        run, read = self.run_bytes(image_bytes)
+        return self.guarded({"features": run["seen"]["features"]}, read)
+
+    def class_rows(self, features: tf.Tensor) -> Answer:
+        """Computes rows of new classes from the mean features of their images, (B, D)."""
+        return {"rows": tf.cast(self._classes[1].rows(features), tf.float32)}
 
     def embed(self, image_bytes: tf.Tensor) -> Answer:
         """Computes the features of encoded images in a string tensor of shape (B,)."""
@@ -118,17 +162,22 @@ class ServedClassifier(ServedModel):
         classes = probabilities.shape[1]
         # Any number of labels may be present.
         top = tf.math.top_k(probabilities, k=classes if several else min(BEST, classes))  # (B, K)
+        labels = self._labels.lookup(tf.cast(top.indices, tf.int64))
+        answer = self._answer(probabilities, top, labels, found["seen"])
+        if several:
+            thresholds = self._thresholds.lookup(tf.range(classes, dtype=tf.int64))
+            answer["present"] = probabilities >= thresholds
+        return answer
+
+    def _answer(self, probabilities: tf.Tensor, top: Any, labels: tf.Tensor, seen: Any) -> Answer:
         answer = {
             "probabilities": probabilities,
             "top_scores": top.values,
             "top_indices": top.indices,
-            "top_labels": self._labels.lookup(tf.cast(top.indices, tf.int64)),
+            "top_labels": labels,
         }
-        if several:
-            thresholds = self._thresholds.lookup(tf.range(classes, dtype=tf.int64))
-            answer["present"] = probabilities >= thresholds
         answer |= set_outputs(probabilities, self.preprocessing)
-        answer |= out_of_distribution.outputs(found["seen"], self.preprocessing)
+        answer |= out_of_distribution.outputs(seen, self.preprocessing)
         if "nearest" in answer:
             names = tf.constant(self.preprocessing.training_images)
             answer["nearest_images"] = tf.gather(names, answer["nearest"])

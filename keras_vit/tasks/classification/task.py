@@ -241,7 +241,7 @@ class Classification(Task):
                 found.preprocessing, set_threshold=threshold, coverage=options.coverage
             )
             found = found._replace(preprocessing=preprocessing)
-        if options.false_alarm_rate is not None or options.nearest_images:
+        if options.names() not in ([], ["coverage"]):
             return out_of_distribution.add_scores(network, found, options, verbose)
         return network, found
 

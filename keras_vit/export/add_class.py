@@ -1,0 +1,84 @@
+"""Addition of classes to an exported classifier, from a few images, without training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit import files
+from keras_vit.export import predictor
+from keras_vit.export.load import newest_saved_model, signatures_of
+from keras_vit.export.saved_model import EXTRA
+from keras_vit.tasks.class_rows import FILE, ClassRows
+
+
+def add_class(
+    source: str | os.PathLike[str],
+    name: str,
+    images: Sequence[predictor.Image],
+    *,
+    trust: bool = False,
+) -> Path:
+    """Adds a class to the file `classes.pb` of an exported classifier.
+
+    The row of the class in the classifier is that of a linear discriminant analysis with the mean
+    of the images' features, scaled to the trained rows, which do not change. A program that sends
+    the file with its requests (docs/serving.md) uses the class from then on.
+
+    Args:
+        source: A SavedModel exported with `prototypes`, the folder of its versions, or of the
+            export.
+        name: Name of the new class.
+        images: Images of the class, as for `Predictor.predict`; five or more are recommended.
+        trust: As for `load_predictor`.
+
+    Returns:
+        The file, which is replaced by renaming.
+
+    Raises:
+        ValueError: If the model was exported without `prototypes`, the name is empty or that of
+            another class, or an image cannot be read.
+
+    Examples:
+        >>> add_class("serving/vit", "tulip", ["1.jpg", "2.jpg", "3.jpg"])  # doctest: +SKIP
+        PosixPath('serving/vit/1/assets.extra/classes.pb')
+    """
+    folder = newest_saved_model(Path(source)) if os.path.isdir(source) else None
+    path = (folder or Path(source)) / EXTRA / FILE
+    if folder is None or not path.is_file():
+        raise ValueError(
+            "`source` must be a model exported with `prototypes` (`keras-vit export "
+            f"--prototypes`). Received: {os.fspath(source)}, without {EXTRA}/{FILE}"
+        )
+    classes = ClassRows.parse(path.read_bytes(), path)
+    name = " ".join(name.split())
+    if not name or name in classes.names:
+        raise ValueError(
+            "`name` must not be empty, or one of the classes "
+            f"{', '.join(classes.names)}. Received: name={name!r}"
+        )
+    if not images:
+        raise ValueError("`images` must contain at least one image. Received: none")
+    signatures = signatures_of(folder, trust)
+
+    def features(encoded: list[bytes]) -> predictor.Answers:
+        answer = signatures["features"](image_bytes=tf.constant(encoded))
+        messages = [message.decode() for message in answer["message"].numpy()]
+        return answer["features"].numpy(), messages
+
+    found = []
+    for index, (row, message) in enumerate(predictor.rows(images, 32, list, features)):
+        if message:
+            raise ValueError(
+                f"`images` must be images that can be read. Received: {images[index]!s}: {message}"
+            )
+        found.append(row)
+    mean = np.mean(found, axis=0, keepdims=True)
+    rows = signatures["class_rows"](features=tf.constant(mean))["rows"].numpy()
+    added = ClassRows((*classes.names, name), np.concatenate([classes.rows, rows]))
+    files.write_bytes(path, added.to_bytes())
+    return path
