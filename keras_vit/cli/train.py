@@ -21,6 +21,7 @@ _IMAGES_HELP = (
     "A folder of images, with or without subfolders, or any data that `keras-vit train` accepts. "
     "Labels are ignored."
 )
+_LEAST_STEPS = 100  # of training with the default recipe
 # Settings of an autoencoder that `--set` accepts besides the recipe's fields.
 _OF_DECODER = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
 
@@ -106,6 +107,8 @@ def train(
                 tensorboard=tensorboard,
                 profile=profile,
                 smaller_batches=config is None and "batch_size" not in numbers,
+                # As measured on few photographs (docs/recipes.md).
+                least_steps=0 if config or recipe or "epochs" in numbers else _LEAST_STEPS,
             )
     except ConnectionError as error:
         hint = "\nOr pass --weights none to train from random weights." if published else ""

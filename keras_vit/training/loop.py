@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ def fit_run(
     tensorboard: bool = True,
     profile: tuple[int, int] | None = None,
     smaller_batches: bool = False,
+    least_steps: int = 0,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> Any:
     """Trains a model and writes all results into a run folder.
@@ -66,6 +68,7 @@ def fit_run(
         tensorboard: Whether to write TensorBoard logs.
         profile: First and last step to profile for TensorBoard, counted from 1.
         smaller_batches: Whether to reduce a batch size above the number of training images.
+        least_steps: Training steps that the number of epochs is raised for.
         callbacks: Callbacks for `fit`, called after the state of the run is saved, only on the
             chief. A run resumed within an epoch calls `fit` twice, and the steps of its first
             epoch are counted from the interruption.
@@ -130,6 +133,11 @@ def fit_run(
             if smaller_batches and not resume:
                 config = task.config = _with_full_batch(config, len(training), where)
             steps = data.steps_per_epoch(training, config.recipe.batch_size)
+            if steps * config.recipe.epochs < least_steps and not resume:
+                epochs = math.ceil(least_steps / steps)
+                print(f"Epochs: {epochs} instead of {config.recipe.epochs}, for few images.")
+                recipe = config.recipe.replace(epochs=epochs)
+                config = task.config = dataclasses.replace(config, recipe=recipe)
             with where.scope():
                 objective = task.objective(network, training)
                 training_model = build_training_model(objective, config, steps)

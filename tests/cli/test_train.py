@@ -69,7 +69,7 @@ def test_every_option_reaches_the_run(call: Call, asked: dict[str, Any], tmp_pat
     assert asked == {
         **{"config": config, "out": tmp_path / "run"},
         **{"resume": False, "tensorboard": False, "profile": (3, 5)},
-        "smaller_batches": False,
+        **{"smaller_batches": False, "least_steps": 0},
     }
 
 

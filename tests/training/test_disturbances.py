@@ -141,6 +141,18 @@ def test_run_in_the_data_folder_is_no_class(config: RunConfig, photos: Path, tra
     assert Run(photos / "runs" / "second").labels.read_text().split() == ["ant", "bee", "cow"]
 
 
+def test_few_images_are_trained_on_for_more_epochs(
+    photos: Path, nano: str, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = write_photos(tmp_path / "few", {"ant": 5, "bee": 5})
+    config = RunConfig(str(few), nano, recipe=RECIPE.replace(batch_size=4, epochs=1))
+    train(config, tmp_path / "run", least_steps=5)
+    assert "Epochs: 3 instead of 1, for few images." in capsys.readouterr().out
+    assert Run(tmp_path / "run").read_config().recipe.epochs == 3
+    train(config, tmp_path / "enough", least_steps=2)
+    assert Run(tmp_path / "enough").read_config().recipe.epochs == 1
+
+
 @pytest.mark.slow
 def test_batch_size_that_was_not_asked_for_is_cut(
     photos: Path, nano: str, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
