@@ -99,21 +99,22 @@ def cut_mask(mask: tf.Tensor, geometry: Geometry, size: tuple[int, int], outside
 
 
 def cut_boxes(
-    boxes: tf.Tensor, geometry: Geometry, size: tuple[int, int], least: float = 0.25
+    boxes: tf.Tensor, geometry: Geometry, size: tuple[int, int]
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Moves boxes (n, 4) from an upright image to the model's input.
 
     Boxes are (first row, first column, last row, last column), in pixels, up to their outer edges.
-    Also returns which boxes are `inside` (n,): those of which at least a fraction `least` is seen.
+    Also returns which boxes are `inside` (n,): those whose center is seen.
     """
     begin, part = (tf.cast(each, tf.float32) for each in geometry[:2])
-    scale = tf.constant(size, tf.float32) / part
-    corners = (tf.reshape(boxes, (-1, 2, 2)) - begin) * scale
-    seen = tf.clip_by_value(corners, 0.0, tf.constant(size, tf.float32))
-    whole, visible = (tf.reduce_prod(each[:, 1] - each[:, 0], axis=1) for each in (corners, seen))
+    sides = tf.constant(size, tf.float32)
+    corners = (tf.reshape(boxes, (-1, 2, 2)) - begin) * sides / part
+    center = tf.reduce_mean(corners, axis=1)
+    inside = tf.reduce_all((center >= 0) & (center < sides), axis=1)
+    seen = tf.clip_by_value(corners, 0.0, sides)
     flipped = tf.stack([seen[..., 0], size[1] - tf.reverse(seen[..., 1], [1])], axis=-1)
     seen = tf.where(geometry.flip, flipped, seen)
-    return tf.reshape(seen, (-1, 4)), visible >= least * tf.maximum(whole, 1e-6)
+    return tf.reshape(seen, (-1, 4)), inside
 
 
 def uncut_mask(

@@ -139,7 +139,7 @@ def test_targets_follow_a_jpeg_that_is_decoded_at_a_part_of_its_size(
     check(image, centered_geometry(tf.constant(mask.shape), preprocessing), mask, box)
 
 
-def test_boxes_that_are_hardly_seen_are_not_inside() -> None:
+def test_boxes_whose_center_is_not_seen_are_not_inside() -> None:
     geometry = Geometry(tf.constant([0, 10]), tf.constant([20, 20]), tf.constant(True))
     boxes = tf.constant([[2.0, 6.0, 6.0, 16.0], [2.0, 0.0, 6.0, 12.0], [0.0, 40.0, 5.0, 50.0]])
     found, inside = cut_boxes(boxes, geometry, (40, 40))

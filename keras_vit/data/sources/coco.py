@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,14 +104,16 @@ def load_coco(source: str | os.PathLike[str]) -> Examples:
         raise ImportError(f"COCO annotations need pycocotools; {arguments.install_hint('coco')}")
     source = Path(source).expanduser()
     categories: dict[int, str] = {}
-    paths, targets, splits = [], [], []
+    paths: list[str] = []
+    targets: list[_Target] = []
+    splits: list[str | None] = []
     for path, split in coco_files(source):
         coco = _read(path)
         categories |= {number: row["name"] for number, row in coco.cats.items()}
-        for image, target in _images(path, coco):
-            paths.append(str(image))
-            targets.append(target)
-            splits.append(split)
+        rows = list(coco.imgs.values())
+        paths += map(str, find_images(path, [row["file_name"] for row in rows]))
+        targets += [_Target(coco, row) for row in rows]
+        splits += [split] * len(rows)
     folder = source if source.is_dir() else source.parent
     used = sorted({row["category_id"] for target in targets for row in target.annotations})
     return Examples(
@@ -145,20 +147,18 @@ def _read(path: Path) -> Any:
     return coco
 
 
-def _images(path: Path, coco: Any) -> Iterator[tuple[Path, _Target]]:
-    """Yields the file and the target of each image."""
+def find_images(path: Path, names: Iterable[str]) -> list[Path]:
+    """Returns the images that a JSON file names, or raises `ValueError` if one does not exist."""
     stem = path.stem.removeprefix("instances_")  # images of train2017.json are in train2017/
-    missing = []
-    for row in coco.imgs.values():
-        name = row["file_name"]
+    found, missing = [], []
+    for name in names:
         places = [path.parent / place / name for place in (*_PLACES, f"../{stem}")]
         file = next((place for place in places if place.is_file()), None)
-        if file is None:
-            missing.append(name)
-            continue
-        yield Path(os.path.normpath(file)), _Target(coco, row)
+        found.append(Path(os.path.normpath(file or name)))
+        missing += [] if file else [name]
     if missing:
         raise ValueError(
             f"Every image of {path.name} must be in its folder, in images/ below it, or beside it. "
             f"Received: without a file {shortlist(missing, shown=20)}"
         )
+    return found

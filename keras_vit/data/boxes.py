@@ -1,0 +1,132 @@
+"""Boxes as targets: the objects in an image, each with its class.
+
+Letters: M objects; K classes. Boxes are (first row, first column, last row, last column), in pixels
+of the upright image, up to their outer edges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.geometry import Geometry, cut_boxes
+from keras_vit.data.target_kinds import Examples, TargetKind
+
+ABSENT = -1.0  # class of the rows that pad a target
+
+
+class Objects(NamedTuple):
+    """Objects of one image.
+
+    Args:
+        rows: Box, class, and 1 for a crowd that counts neither as found nor as missed, or else 0:
+            (M, 6), float32.
+        sides: Height and width of the annotated image.
+    """
+
+    rows: np.ndarray
+    sides: tuple[int, int]
+
+
+class Boxes(TargetKind):
+    """Boxes of objects with their classes: (M, 6), padded with rows of the class `ABSENT`.
+
+    Args:
+        dropped: What is wrong with each box that was dropped, with its file.
+    """
+
+    dense, column = True, "objects"
+
+    def __init__(self, dropped: Sequence[str] = ()) -> None:
+        self.dropped = dropped
+
+    def checked(self, targets: Any, class_names: Sequence[str]) -> np.ndarray:
+        """Returns the objects of each image, an array of `Objects` (N,)."""
+        found = np.empty(len(targets), object)
+        found[:] = [Objects(*target) for target in targets]
+        return found
+
+    def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
+        """Returns a function to the objects of an image, (M, 6), M the most of an image."""
+        counts = [len(target.rows) for target in examples.targets]
+        padded = np.full((len(counts), max([1, *counts]), 6), ABSENT, np.float32)
+        for rows, target, count in zip(padded, examples.targets, counts, strict=True):
+            rows[:count] = target.rows
+        padded = tf.constant(padded)
+        return lambda index: tf.gather(padded, index)
+
+    def loaded(self, examples: Examples) -> list[np.ndarray]:
+        """Returns the objects of each image, (M, 6)."""
+        return [target.rows for target in examples.targets]
+
+    def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
+        """Returns the objects in the model's input (h, w); absent if their center is not seen."""
+        boxes, inside = cut_boxes(target[:, :4], geometry, size)
+        labels = tf.where(inside[:, tf.newaxis], target[:, 4:], ABSENT)
+        return tf.concat([boxes, labels], axis=1)
+
+    def problem(self, examples: Examples, index: int, sides: tuple[int, int]) -> str | None:
+        """Returns that the annotated image had another size than the image."""
+        height, width = examples.targets[index].sides
+        if (height, width) == sides:
+            return None
+        turned = "; it must be upright, as the image is shown" if (width, height) == sides else ""
+        return (
+            f"the boxes are those of an image of another size: {height} x {width}, not {sides[0]} "
+            f"x {sides[1]} (height x width){turned}"
+        )
+
+    def classes(self, examples: Examples, index: int) -> tuple[str, ...]:
+        """Returns the names of the classes in an image."""
+        return tuple(
+            examples.class_names[k] for k in np.flatnonzero(self._present(examples, index))
+        )
+
+    def indicators(self, examples: Examples) -> np.ndarray:
+        """Returns 1 for the classes of each image and 0 for the others, (N, K)."""
+        rows = [self._present(examples, index) for index in range(len(examples))]
+        return np.array(rows, np.uint8).reshape(len(examples), -1)
+
+    def counts(self, examples: Examples) -> np.ndarray:
+        """Returns the number of images with each class (K,)."""
+        return self.indicators(examples).sum(axis=0, dtype=np.int64)
+
+    def check_trainable(self, examples: Examples) -> None:
+        """Raises `ValueError` if no image has an object."""
+        if not any(len(target.rows) for target in examples.targets):
+            raise ValueError(
+                f"Training needs images with objects. Received: {examples.source}, without any box"
+            )
+
+    def text(self, examples: Examples, index: int) -> str:
+        """Returns the number of objects and the start of their SHA-256."""
+        rows = examples.targets[index].rows
+        return f"{len(rows)}:{hashlib.sha256(rows.tobytes()).hexdigest()[:8]}"
+
+    def agree(self, targets: np.ndarray) -> bool:
+        """Returns whether the objects of all images are equal."""
+        return len({target.rows.tobytes() for target in targets}) == 1
+
+    def _present(self, examples: Examples, index: int) -> np.ndarray:
+        labels = examples.targets[index].rows[:, 4].astype(int)
+        return np.bincount(labels, minlength=len(examples.class_names)) > 0
+
+
+def usable(boxes: np.ndarray, sides: tuple[int, int]) -> tuple[np.ndarray, list[str | None]]:
+    """Clips boxes (M, 4) to an image of `sides` (H, W); also returns why each cannot be used."""
+    height, width = sides
+    clipped = np.clip(boxes, 0, [height, width, height, width]).astype(np.float32)
+    reasons: list[str | None] = []
+    for box, inside in zip(boxes, clipped, strict=True):
+        if not np.isfinite(box).all():
+            reasons.append("its numbers are not finite")
+        elif (box[2:] <= box[:2]).any():
+            reasons.append("it has no area")
+        else:
+            outside = (inside[2:] <= inside[:2]).any()
+            reasons.append("it is outside of the image" if outside else None)
+    return clipped, reasons

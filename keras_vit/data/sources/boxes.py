@@ -1,0 +1,241 @@
+"""Datasets of images and boxes: Pascal VOC's XML files, COCO's JSON files, YOLO's text files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+import PIL.Image
+import yaml
+
+from keras_vit.arguments import shortlist
+from keras_vit.constants import MAX_YAML
+from keras_vit.data.boxes import Boxes, Objects, usable
+from keras_vit.data.examples import SPLIT_NAMES, Examples
+from keras_vit.data.inventory import find_files
+from keras_vit.data.sources.coco import coco_files, find_images
+
+_ORIENTATION = 0x112  # in EXIF
+_YOLO = ("data.yaml", "data.yml", "dataset.yaml")
+
+
+class _Image(NamedTuple):
+    """One image, its objects as (class name or "", box, crowd), and the file that they are from."""
+
+    path: Path
+    split: str | None
+    sides: tuple[int, int]
+    objects: list[tuple[str, list[float], bool]]
+    file: str
+
+
+def load_boxes(source: str | os.PathLike[str]) -> Examples:
+    """Loads a dataset of images and boxes, without decoding the images.
+
+    `source` is one of these; the folders of splits, such as `train` and `validation`, may be above
+    or below `images`:
+
+    - a folder of Pascal VOC: an XML file beside each image, or in `annotations/` beside `images/`;
+      classes are the lines of `classes.txt`, or all names that occur, in alphabetical order;
+    - a JSON file in the format of COCO, or a folder with one for all images or for each split;
+    - a folder of YOLO, with `data.yaml` and `labels/` beside `images/`; an image without a text
+      file has no objects.
+
+    Boxes without area, outside of the image, with numbers that are not finite, or of unknown
+    classes are dropped; `notes` names their files.
+
+    Raises:
+        ValueError: If a file is not in its format, or an image or its annotation is missing.
+    """
+    source = Path(source).expanduser()
+    described = next((source / name for name in _YOLO if (source / name).is_file()), None)
+    if coco_files(source):
+        names, images = _coco(source)
+    elif described:
+        names, images = _yolo(described)
+    else:
+        names, images = _voc(source)
+    folder = source if source.is_dir() else source.parent
+    targets, dropped = [], []
+    for image in images:
+        boxes = np.array([box for _, box, _ in image.objects], np.float32).reshape(-1, 4)
+        boxes, reasons = usable(boxes, image.sides)
+        rows = []
+        for number, ((name, _, crowd), box, reason) in enumerate(
+            zip(image.objects, boxes, reasons, strict=True), 1
+        ):
+            if reason or name not in names:
+                reason = reason or "its class is unknown"
+                dropped.append(f"{image.file}, box {number}: {reason}")
+            else:
+                rows.append([*box, names.index(name), crowd])
+        targets.append(Objects(np.array(rows, np.float32).reshape(-1, 6), image.sides))
+    splits = tuple(image.split or "" for image in images)
+    note = f"Dropped {len(dropped)} boxes: {shortlist(dropped, shown=20)}."
+    return Examples(
+        names=tuple(os.path.relpath(image.path, folder) for image in images),
+        targets=targets,  # type: ignore[arg-type]
+        class_names=tuple(names),
+        source=str(source),
+        paths=tuple(str(image.path) for image in images),
+        splits=splits if all(splits) else None,
+        notes=(note,) if dropped else (),
+        target_kind=Boxes(tuple(dropped)),
+    )
+
+
+@contextlib.contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """Converts errors of a damaged file to a `ValueError` with its name."""
+    try:
+        yield
+    except (
+        *(AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError),
+        *(ElementTree.ParseError, yaml.YAMLError),
+    ) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"{what}. Received: {path} ({reason})") from error
+
+
+def _upright_sides(path: Path) -> tuple[int, int]:
+    """Returns the height and width of an image; of one that cannot be read, those of a pixel."""
+    try:
+        with PIL.Image.open(path) as image:
+            width, height = image.size
+            turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+    except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
+        return 1, 1  # the audit names it
+    return (width, height) if turned else (height, width)
+
+
+def _key(name: str, without: tuple[str, ...]) -> tuple[str, str]:
+    """Returns the split of a file, and its name without suffix and without some folders."""
+    *parents, file = PurePosixPath(name).parts
+    lower = [part.lower() for part in parents]
+    split = next((SPLIT_NAMES[part] for part in lower if part in SPLIT_NAMES), "")
+    rest = [p for p in lower if p not in SPLIT_NAMES and p not in without]
+    return split, "/".join([*rest, PurePosixPath(file).stem])
+
+
+def _voc(folder: Path) -> tuple[list[str], list[_Image]]:
+    folders = ("images", "jpegimages", "annotations", "labels", "xml")
+    files = {_key(name, folders): name for name in find_files(folder).images}
+    texts = {
+        _key(path.relative_to(folder).as_posix(), folders): path
+        for path in sorted(folder.rglob("*.xml"))
+    }
+    if not files or not texts:
+        raise ValueError(
+            "`data` must be images with boxes for the task detection: XML files of Pascal VOC, "
+            "a JSON file of COCO, or data.yaml and text files of YOLO. Received: "
+            f"data={str(folder)!r} with {len(files)} images and {len(texts)} XML files"
+        )
+    for what, alone in (
+        ("Every image must have an XML file of the same name", files.keys() - texts.keys()),
+        ("Every XML file must have an image of the same name", texts.keys() - files.keys()),
+    ):
+        if alone:
+            names = [str((files | texts)[key]) for key in sorted(alone)]
+            raise ValueError(
+                f"{what}. Received: none for {len(alone)} of {len(files | texts)}: "
+                f"{shortlist(names, shown=20)}"
+            )
+    images = []
+    for key, name in sorted(files.items()):
+        with _reading(texts[key], "`data` must be XML files of Pascal VOC, with boxes"):
+            sides, objects = _voc_file(texts[key])
+        path = folder / name
+        file = texts[key].relative_to(folder).as_posix()
+        images.append(_Image(path, key[0] or None, sides or _upright_sides(path), objects, file))
+    listed = folder / "classes.txt"
+    if listed.is_file():
+        lines = listed.read_text(encoding="utf-8-sig").splitlines()
+        return [line.strip() for line in lines if line.strip()], images
+    return sorted({name for image in images for name, _, _ in image.objects} - {""}), images
+
+
+def _voc_file(path: Path) -> tuple[tuple[int, int] | None, list[Any]]:
+    root = ElementTree.fromstring(path.read_bytes())
+    if root.tag != "annotation":
+        raise ValueError(f"the root is {root.tag!r}, not annotation")
+    height, width = (int(float(root.findtext(f"size/{key}") or 0)) for key in ("height", "width"))
+    objects = []
+    for item in root.iterfind("object"):
+        box = item.find("bndbox")
+        left, top, right, bottom = (
+            float(box.findtext(key))  # type: ignore[union-attr, arg-type]
+            for key in ("xmin", "ymin", "xmax", "ymax")
+        )
+        name = (item.findtext("name") or "").strip()
+        # Pixels are counted from 1, and the last one is part of the box.
+        first = 1 if right > left and bottom > top else 0
+        objects.append((name, [top - first, left - first, bottom, right], False))
+    return ((height, width) if height and width else None), objects
+
+
+def _coco(source: Path) -> tuple[list[str], list[_Image]]:
+    categories: dict[Any, str] = {}
+    images = []
+    for path, split in coco_files(source):
+        with _reading(path, "`data` must be a JSON file in the format of COCO, with boxes"):
+            content = json.loads(path.read_bytes())
+            categories |= {row["id"]: str(row["name"]) for row in content["categories"]}
+            of_image: dict[Any, list[Any]] = {row["id"]: [] for row in content["images"]}
+            for row in content.get("annotations", ()):
+                left, top, width, height = map(float, row["bbox"])
+                box = [top, left, top + height, left + width]
+                crowd = bool(row.get("iscrowd", 0))
+                name = categories.get(row["category_id"], "")
+                of_image[row["image_id"]].append((name, box, crowd))
+            sides = {
+                row["id"]: (int(row["height"]), int(row["width"])) for row in content["images"]
+            }
+            files = {row["id"]: str(row["file_name"]) for row in content["images"]}
+        for number, file in zip(files, find_images(path, files.values()), strict=True):
+            images.append(_Image(file, split, sides[number], of_image[number], path.name))
+    used = {name for image in images for name, _, _ in image.objects}
+    return [name for _, name in sorted(categories.items()) if name in used], images
+
+
+def _yolo(path: Path) -> tuple[list[str], list[_Image]]:
+    folder, images = path.parent, []
+    with _reading(path, "`data` must be a folder of YOLO, with names of classes in data.yaml"):
+        text = path.read_bytes() if path.stat().st_size <= MAX_YAML else b""
+        names = yaml.safe_load(text)["names"]
+        names = [names[key] for key in sorted(names)] if isinstance(names, dict) else names
+        names = [str(name) for name in names]
+    for name in find_files(folder).images:
+        parts = list(PurePosixPath(name).parts)
+        if "images" not in parts:
+            continue
+        parts[parts.index("images")] = "labels"
+        labels = folder.joinpath(*parts).with_suffix(".txt")
+        height, width = sides = _upright_sides(folder / name)
+        objects = []
+        for line in labels.read_text().splitlines() if labels.is_file() else ():
+            with _reading(labels, "`data` must be text files of YOLO: class, x, y, width, height"):
+                if not line.strip():
+                    continue
+                label, *numbers = line.split()
+                values = np.array(numbers, float).reshape(-1, 2)
+                if len(values) == 2:
+                    begin, end = values[0] - values[1] / 2, values[0] + values[1] / 2
+                else:  # a polygon
+                    begin, end = values.min(axis=0), values.max(axis=0)
+                known = 0 <= int(label) < len(names)
+                box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
+                objects.append((names[int(label)] if known else "", box, False))
+        split = _key(name, ())[0] or None
+        file = labels.relative_to(folder).as_posix()
+        images.append(_Image(folder / name, split, sides, objects, file))
+    if not images:
+        raise ValueError(
+            f"`data` must contain images in folders named images. Received: {folder} without them"
+        )
+    return names, images

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from keras_vit.data import Examples
+from keras_vit.data.sources.boxes import load_boxes
+
+pytestmark = pytest.mark.tensorflow
+# Name, class and box (left, top, width, height) in images of 30 x 20 pixels (width x height).
+OBJECTS = {
+    "a": [("cat", (4, 2, 10, 6)), ("dog", (0, 0, 30, 20))],
+    "b": [("dog", (5, 5, 3, 2))],
+    "c": [],
+}
+SPLITS = {"a": "train", "b": "train", "c": "validation"}
+
+
+def write_images(folder: Path, place: str = "{split}/images/{name}.png") -> None:
+    for name, split in SPLITS.items():
+        path = folder / place.format(name=name, split=split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(ord(name)).integers(0, 256, (20, 30, 3), "uint8")
+        PIL.Image.fromarray(pixels).save(path)
+
+
+def voc(folder: Path) -> Path:
+    write_images(folder)
+    for name, objects in OBJECTS.items():
+        items = "".join(
+            f"<object><name>{label}</name><bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin>"
+            f"<xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object>"
+            for label, (x, y, w, h) in objects
+        )
+        path = folder / SPLITS[name] / "annotations" / f"{name}.xml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        size = "<size><width>30</width><height>20</height></size>"
+        path.write_text(f"<annotation>{size}{items}</annotation>")
+    return folder
+
+
+def coco(folder: Path) -> Path:
+    write_images(folder, "{split}/{name}.png")
+    for split in ("train", "validation"):
+        names = [name for name in SPLITS if SPLITS[name] == split]
+        categories = [{"id": 7, "name": "dog"}, {"id": 3, "name": "cat"}, {"id": 9, "name": "ant"}]
+        numbers = {row["name"]: row["id"] for row in categories}
+        images = [
+            {"id": name, "file_name": f"{name}.png", "width": 30, "height": 20} for name in names
+        ]
+        annotations = [
+            {"id": i, "image_id": name, "category_id": numbers[label], "bbox": box, "iscrowd": 0}
+            for name in names
+            for i, (label, box) in enumerate(OBJECTS[name])
+        ]
+        content = {"images": images, "annotations": annotations, "categories": categories}
+        (folder / split / "_annotations.coco.json").write_text(json.dumps(content))
+    return folder
+
+
+def yolo(folder: Path) -> Path:
+    write_images(folder, "images/{split}/{name}.png")
+    (folder / "data.yaml").write_text("names: {0: cat, 1: dog}\ntrain: images/train\n")
+    for name, objects in OBJECTS.items():
+        path = folder / "labels" / SPLITS[name] / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f"{('cat', 'dog').index(label)} {(x + w / 2) / 30} {(y + h / 2) / 20} {w / 30} {h / 20}"
+            for label, (x, y, w, h) in objects
+        ]
+        if objects:  # an image without objects needs no file
+            path.write_text("\n".join(lines) + "\n")
+    return folder
+
+
+FORMATS = {"voc": voc, "coco": coco, "yolo": yolo}
+
+
+def rows_of(examples: Examples) -> dict[str, list]:
+    return {
+        Path(name).stem: target.rows.round(3).tolist()
+        for name, target in zip(examples.names, examples.targets, strict=True)
+    }
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_has_the_same_objects(kind: str, tmp_path: Path) -> None:
+    found = load_boxes(FORMATS[kind](tmp_path / "data"))
+    assert found.class_names == ("cat", "dog")
+    assert dict(zip((Path(name).stem for name in found.names), found.splits, strict=True)) == SPLITS
+    assert rows_of(found) == {
+        "a": [[2, 4, 8, 14, 0, 0], [0, 0, 20, 30, 1, 0]],
+        "b": [[5, 5, 7, 8, 1, 0]],
+        "c": [],
+    }
+    assert {target.sides for target in found.targets} == {(20, 30)}
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "old", "new", "reason"),
+    [
+        ("voc", "train/annotations/b.xml", "<xmax>8", "<xmax>6", "it has no area"),
+        ("voc", "train/annotations/b.xml", "<xmax>8", "<xmax>nan", "its numbers are not finite"),
+        ("voc", "train/annotations/b.xml", "dog", "", "its class is unknown"),
+        ("coco", "train/_annotations.coco.json", "[5, 5", "[50, 5", "it is outside of the image"),
+        ("yolo", "labels/train/b.txt", "1 0", "5 0", "its class is unknown"),
+    ],
+)
+def test_boxes_that_cannot_be_used_are_dropped_and_named(
+    kind: str, name: str, old: str, new: str, reason: str, tmp_path: Path
+) -> None:
+    folder = FORMATS[kind](tmp_path / "data")
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new))
+    found = load_boxes(folder)
+    assert rows_of(found)["b"] == []
+    file = Path(name).name if kind == "coco" else name
+    assert found.notes == (f"Dropped 1 boxes: {file}, box 1: {reason}.",)
+
+
+def test_crowds_and_polygons_are_read(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "coco")
+    path = folder / "train" / "_annotations.coco.json"
+    path.write_text(path.read_text().replace('"iscrowd": 0', '"iscrowd": 1', 1))
+    assert [row[5] for row in rows_of(load_boxes(folder))["a"]] == [1, 0]
+    folder = yolo(tmp_path / "yolo")
+    (folder / "labels/train/b.txt").write_text("1 0.1 0.2 0.3 0.2 0.2 0.9\n\n")
+    assert rows_of(load_boxes(folder))["b"] == [[4, 3, 18, 9, 1, 0]]
+
+
+def test_sizes_are_those_of_the_upright_image(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "data")
+    image = PIL.Image.new("RGB", (20, 30))
+    exif = image.getexif()
+    exif[0x112] = 6
+    image.save(folder / "images/train/b.png", exif=exif)
+    found = load_boxes(folder)
+    assert {target.sides for target in found.targets} == {(20, 30)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content", "message"),
+    [
+        ("voc", "train/annotations/b.xml", "<annotation>", "must be XML files of Pascal VOC"),
+        ("voc", "train/annotations/b.xml", "<html/>", "the root is 'html', not annotation"),
+        ("voc", "train/annotations/b.xml", None, "Every image must have an XML file"),
+        ("voc", "train/images/b.png", None, "Every XML file must have an image"),
+        ("coco", "train/_annotations.coco.json", "[]", "in the format of COCO, with boxes"),
+        ("coco", "train/b.png", None, "without a file b.png"),
+        ("yolo", "labels/train/b.txt", "1 0.5 x 0.1 0.1", "must be text files of YOLO"),
+        ("yolo", "data.yaml", "names: 3", "names of classes in data.yaml"),
+    ],
+)
+def test_damaged_files_are_named(
+    kind: str, name: str, content: str | None, message: str, tmp_path: Path
+) -> None:
+    folder = FORMATS[kind](tmp_path / "data")
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_text(content)
+    with pytest.raises(ValueError, match=message) as error:
+        load_boxes(folder)
+    assert Path(name).stem in str(error.value)
+
+
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`data` must be images with boxes"):
+        load_boxes(tmp_path)
+
+
+def test_blood_cells_are_read(test_data: Path) -> None:
+    found = load_boxes(test_data / "data" / "bccd")
+    assert found.class_names == ("Platelets", "RBC", "WBC")
+    assert [found.splits.count(split) for split in ("train", "validation")] == [205, 87]
+    assert "it has no area" in found.notes[0]
+    assert {target.sides for target in found.targets} == {(480, 640)}
