@@ -237,6 +237,7 @@ def signatures_with_images() -> int:
     served = object.__new__(serving_graph.ServedClassifier)
     served.strings, served.pixels, served.images = "image_bytes", "pixels", "images"  # type: ignore
     served._extractor = True  # type: ignore[assignment]
+    served._classes = None
     return [spec for _, spec in served.signatures().values()].count("image_bytes")  # type: ignore
 
 

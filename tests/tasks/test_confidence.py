@@ -19,16 +19,19 @@ TRAINING, HELD_OUT = (data.load("digits").subset(range(count)) for count in (10,
         ({"false_alarm_rate": 0.09}, r"at least 1 / \(N \+ 1\) .*: false_alarm_rate=0.09, 9 im"),
         ({"false_alarm_rate": 0.2, "training": HELD_OUT}, "must be used with the folder of a run"),
         ({"nearest_images": True, "training": HELD_OUT}, "`nearest_images` must be used with"),
+        ({"prototypes": True, "training": HELD_OUT}, "`prototypes` must be used with the folder"),
+        ({"prototypes": True, "task": "multi_label"}, "`prototypes` must be left out unless"),
         ({"false_alarm_rate": 0.2, "task": "regression"}, "unless every image has one class"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], message: str) -> None:
     task = tasks.get(options.pop("task", "classification"))(None)
     given = {"coverage": None, "false_alarm_rate": None, "nearest_images": False, **options}
-    given = {"training": TRAINING, **given}
+    given = {"training": TRAINING, "prototypes": False, **given}
     with pytest.raises(ValueError, match=message):
         Confidence(**given, held_out=HELD_OUT).check(task)
 
 
 def test_options_are_named() -> None:
-    assert Confidence(0.9, None, True, TRAINING, HELD_OUT).names() == ["coverage", "nearest_images"]
+    found = Confidence(0.9, None, True, False, TRAINING, HELD_OUT)
+    assert found.names() == ["coverage", "nearest_images"]
