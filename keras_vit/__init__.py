@@ -16,6 +16,7 @@ from keras_vit import layers, models, weights
 from keras_vit._version import __version__
 from keras_vit.adamw import AdamW
 from keras_vit.models import (
+    Detector,
     Segmenter,
     ViTConfig,
     features,
@@ -104,6 +105,7 @@ __all__ = [
     "DINOv3L16",
     "DINOv3S16",
     "DINOv3S16Plus",
+    "Detector",
     "EUPETi16",
     "EVA02Ti14",
     "Preprocessing",

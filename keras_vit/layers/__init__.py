@@ -1,6 +1,7 @@
 """Keras layers of the Vision Transformer, for every Keras backend."""
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.box_decoder import BoxDecoder
 from keras_vit.layers.dropout import Dropout, StochasticDepth
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.layer_norm import LayerNorm
@@ -18,6 +19,7 @@ from keras_vit.layers.transformer_block import TransformerBlock
 __all__ = [
     "MLP",
     "AttentionPooling",
+    "BoxDecoder",
     "Dense",
     "Dropout",
     "GroupNorm",

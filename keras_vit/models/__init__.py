@@ -3,6 +3,7 @@
 from keras_vit.models.config import ViTConfig, size
 from keras_vit.models.counting import count_flops, count_parameters, count_training_flops
 from keras_vit.models.dense import Segmenter
+from keras_vit.models.detector import Detector
 from keras_vit.models.feature_extractor import Activations, FeatureExtractor
 from keras_vit.models.features import features
 from keras_vit.models.inference_runtime import optimize_for_inference
@@ -21,6 +22,7 @@ from keras_vit.models.vit import build, default_preprocessing
 
 __all__ = [
     "Activations",
+    "Detector",
     "FeatureExtractor",
     "Memory",
     "OpenVINOModel",

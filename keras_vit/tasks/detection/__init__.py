@@ -1,0 +1,1 @@
+"""Detection: boxes of objects, with their classes."""

@@ -1,0 +1,82 @@
+"""Assignment of objects to the cells that predict them.
+
+Letters: B batch; M objects; A cells; K classes. Boxes are first row, first column, last row and
+last column, in pixels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+_TINY = 1e-9  # pixels
+_LEAST = 1e-30  # product of powers of a score and an IoU
+# Exponents of score and IoU; https://arxiv.org/abs/2108.07755 has 1 and 6.
+_SCORE_POWER, _IOU_POWER = 0.5, 6.0
+
+
+def overlaps(first: Any, second: Any) -> tuple[Any, Any]:
+    """Returns the IoU and the generalized IoU of boxes (..., 4).
+
+    Reference: https://arxiv.org/abs/1902.09630
+    """
+    begin = ops.maximum(first[..., :2], second[..., :2])
+    end = ops.minimum(first[..., 2:], second[..., 2:])
+    areas = [ops.prod(ops.maximum(box[..., 2:] - box[..., :2], 0), -1) for box in (first, second)]
+    both = ops.prod(ops.maximum(end - begin, 0), -1)
+    union = ops.maximum(areas[0] + areas[1] - both, _TINY)
+    begin = ops.minimum(first[..., :2], second[..., :2])
+    end = ops.maximum(first[..., 2:], second[..., 2:])
+    hull = ops.maximum(ops.prod(end - begin, -1), _TINY)
+    return both / union, both / union - (hull - union) / hull
+
+
+def assign(boxes: Any, scores: Any, centers: Any, objects: Any, cells: int) -> tuple[Any, Any]:
+    """Assigns each object to the cells whose predictions fit it best.
+
+    A cell fits an object if its center lies in the object's box, by the product of the predicted
+    score of the object's class and of the IoU of the boxes, with exponents. A cell that fits
+    several objects predicts the one with the highest IoU.
+
+    Args:
+        boxes: Predicted boxes (B, A, 4).
+        scores: Predicted scores in [0, 1], (B, A, K).
+        centers: Row and column of each cell's center (A, 2).
+        objects: Objects as in `data.boxes.Boxes`, (B, M, 6).
+        cells: Number of cells for each object, at most.
+
+    Returns:
+        Boxes of the assigned objects (B, A, 4); and target scores of the classes, (B, A, K): for
+        each object, up to its highest IoU with any of its cells; 0 for cells without an object.
+
+    Reference: https://arxiv.org/abs/2108.07755
+    """
+    true = objects[..., :4]  # (B, M, 4)
+    labels = ops.cast(ops.maximum(objects[..., 4], 0), "int32")
+    counts = ops.cast((objects[..., 4] >= 0) & (objects[..., 5] < 1), "float32")  # (B, M)
+    at = centers[None, None]  # (1, 1, A, 2)
+    inside = (at > true[:, :, None, :2]) & (at < true[:, :, None, 2:])
+    inside = ops.cast(ops.all(inside, axis=-1), "float32") * counts[..., None]  # (B, M, A)
+    iou, _ = overlaps(true[:, :, None], boxes[:, None])  # (B, M, A)
+    one_hot = ops.one_hot(labels, scores.shape[-1])  # (B, M, K)
+    score = ops.matmul(one_hot, ops.transpose(scores, (0, 2, 1)))  # (B, M, A)
+    fit = inside * score**_SCORE_POWER * iou**_IOU_POWER
+    least = ops.top_k(fit, min(cells, fit.shape[-1]))[0][..., -1:]
+    chosen = ops.cast((fit >= least) & (fit > 0), "float32")
+    best = ops.one_hot(ops.argmax(iou * chosen + chosen, axis=1), fit.shape[1], axis=1)
+    chosen = chosen * best  # one object for each cell
+    fit = fit * chosen
+    highest = ops.max(iou * chosen, axis=-1, keepdims=True)
+    target = fit / ops.maximum(ops.max(fit, axis=-1, keepdims=True), _LEAST) * highest  # (B, M, A)
+    by_cell = ops.transpose(chosen, (0, 2, 1))  # (B, A, M)
+    found = ops.matmul(ops.transpose(target, (0, 2, 1)), one_hot)
+    return ops.matmul(by_cell, true), found
+
+
+def in_crowds(centers: Any, objects: Any) -> Any:
+    """Returns 1 for the cells (B, A) whose center lies in a crowd, else 0."""
+    at, box = centers[None, None], objects[:, :, None, :4]
+    inside = ops.all((at > box[..., :2]) & (at < box[..., 2:]), axis=-1)  # (B, M, A)
+    crowd = (objects[..., 4] >= 0) & (objects[..., 5] > 0)
+    return ops.cast(ops.any(inside & crowd[..., None], axis=1), "float32")

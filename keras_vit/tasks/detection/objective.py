@@ -1,0 +1,78 @@
+"""Loss of detection.
+
+Letters: B batch; M objects; A cells; K classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.models.detector import BRANCHES, STRIDES
+from keras_vit.tasks.detection.assignment import assign, in_crowds, overlaps
+from keras_vit.tasks.objective import Objective
+
+_CELLS = {"one_to_one": 1, "one_to_many": 10}  # for each object
+_BOX_WEIGHT = 2.5  # of the boxes' loss; that of the scores is 1
+
+
+def cell_centers(size: tuple[int, int]) -> np.ndarray:
+    """Returns the row and column of each cell's center for images of `size` (H, W): (A, 2)."""
+    found = []
+    for stride in STRIDES:
+        rows, columns = ((np.arange(-(-side // stride)) + 0.5) * stride for side in size)
+        grid = np.meshgrid(rows, columns, indexing="ij")
+        found.append(np.stack(grid, axis=-1).reshape(-1, 2))
+    return np.concatenate(found).astype("float32")
+
+
+class DetectionObjective(Objective):
+    """Sum of the losses of both branches of `models.detector.with_branches`.
+
+    The loss of an image is the cross-entropy of the scores with the target scores of `assign`, and
+    the generalized IoU loss of the boxes of cells with objects, weighted by their target scores;
+    both are divided by the sum of the target scores.
+
+    Args:
+        network: Network from `with_branches`.
+    """
+
+    def __init__(self, network: keras.Model) -> None:
+        super().__init__(network)
+        self.centers = cell_centers(network.input_shape[1:3])
+        self.parts = [keras.metrics.Mean(name) for name in BRANCHES]
+
+    def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
+        outputs = ops.cast(self.network(x, training=training), "float32")  # (B, 2, A, 4 + K)
+        y = ops.cast(y, "float32")
+        losses = [
+            branch_loss(outputs[:, index], y, self.centers, _CELLS[name])
+            for index, name in enumerate(BRANCHES)
+        ]
+        return sum(losses), ops.stack(losses, axis=1)
+
+    def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
+        for index, metric in enumerate(self.parts):
+            metric.update_state(outputs[:, index], weight)
+
+    @property
+    def scores(self) -> list[keras.metrics.Metric]:
+        return self.parts
+
+
+def branch_loss(outputs: Any, objects: Any, centers: Any, cells: int) -> Any:
+    """Returns the loss (B,) of boxes and logits (B, A, 4 + K) for objects (B, M, 6)."""
+    boxes, logits = outputs[..., :4], outputs[..., 4:]
+    centers = ops.convert_to_tensor(centers)
+    found = ops.stop_gradient(outputs)
+    true, target = assign(found[..., :4], ops.sigmoid(found[..., 4:]), centers, objects, cells)
+    weight = ops.sum(target, axis=-1)  # (B, A)
+    total = ops.maximum(ops.sum(weight, axis=-1), 1.0)
+    entropy = ops.softplus(logits) - target * logits  # (B, A, K)
+    counted = 1 - in_crowds(centers, objects) * ops.cast(weight == 0, "float32")
+    of_scores = ops.sum(ops.sum(entropy, axis=-1) * counted, axis=-1)
+    of_boxes = ops.sum((1 - overlaps(boxes, true)[1]) * weight, axis=-1)
+    return (of_scores + _BOX_WEIGHT * of_boxes) / total

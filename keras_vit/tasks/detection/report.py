@@ -1,0 +1,207 @@
+"""Scores of detection, average precision as defined by COCO, in the images' own pixels.
+
+Letters: N images; M objects; K classes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_vit import arguments
+from keras_vit.arguments import text_table
+from keras_vit.visualization.drawing import shorten
+
+SHOWN_SCORE = 0.3  # of boxes that are drawn, and counted as false alarms
+_MATCHED = 0.5  # IoU of an object that is found
+_AREAS = ("all", "small", "medium", "large")
+
+
+class ClassScores(NamedTuple):
+    """Average precision of one class, in [0, 1], NaN without objects; and its objects."""
+
+    name: str
+    ap50: float
+    ap75: float
+    ap: float
+    objects: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DetectionReport:
+    """Evaluation result of a detector.
+
+    Args:
+        names: Names of the classes.
+        precision: Precision at 10 IoU thresholds from 0.5 to 0.95 and 101 recalls, of each class
+            and for objects of all, small, medium and large areas, (10, 101, K, 4); -1 without
+            objects.
+        counts: Objects of each class (K,).
+        errors: Missed objects and false alarms of each image, (N, 2).
+
+    Examples:
+        >>> true, found = np.array([[0, 0, 9, 9, 0, 0]]), np.array([[0, 0, 9, 8, 0.9, 0]])
+        >>> report = DetectionReport.of(["car"], [(true, found)])
+        >>> round(report.ap50, 3), round(report.ap, 3)
+        (1.0, 0.8)
+
+    Reference: https://cocodataset.org/#detection-eval
+    """
+
+    names: Sequence[str]
+    precision: np.ndarray
+    counts: np.ndarray
+    errors: np.ndarray
+
+    @classmethod
+    def of(cls, names: Sequence[str], pairs: Iterable[Any]) -> DetectionReport:
+        """Computes the scores from pairs of true objects (M, 6) and of found objects (M, 6).
+
+        True objects are rows of `data.boxes.Objects`, found ones those of `found_objects`.
+        """
+        require_pycocotools()
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
+
+        true: list[dict[str, Any]] = []
+        found: list[dict[str, Any]] = []
+        errors = []
+        for index, (objects, predicted) in enumerate(pairs):
+            true += [_annotation(index, row[:4], row[4], iscrowd=int(row[5])) for row in objects]
+            found += [_annotation(index, row[:4], row[5], score=row[4]) for row in predicted]
+            errors.append(_errors(objects, predicted))
+        coco = {
+            "images": [{"id": index} for index in range(len(errors))],
+            "categories": [{"id": label} for label in range(len(names))],
+        }
+        with contextlib.redirect_stdout(None):
+            indexed = []
+            for rows in (true, found):
+                numbered = [{**row, "id": number} for number, row in enumerate(rows, 1)]
+                indexed.append(COCO())
+                indexed[-1].dataset = {**coco, "annotations": numbered}
+                indexed[-1].createIndex()
+            evaluation = COCOeval(*indexed, "bbox")
+            evaluation.evaluate()
+            evaluation.accumulate()
+        labels = [row["category_id"] for row in true if not row["iscrowd"]]
+        precision = evaluation.eval["precision"][..., -1]  # of at most 100 boxes for each image
+        counts = np.bincount(labels, minlength=len(names))
+        return cls(names, precision, counts, np.array(errors).reshape(-1, 2))
+
+    def average(self, threshold: int | None = None, area: int = 0) -> np.ndarray:
+        """Returns the average precision of each class (K,), NaN without objects.
+
+        Args:
+            threshold: Index of the IoU threshold; None for the mean of all.
+            area: Index of the objects' area: all, small, medium or large.
+        """
+        precision = (
+            self.precision[..., area]
+            if threshold is None
+            else self.precision[threshold : threshold + 1, ..., area]
+        )
+        means = precision.mean(axis=(0, 1))
+        return np.where(means < 0, np.nan, means)
+
+    @property
+    def per_class(self) -> list[ClassScores]:
+        """Scores of each class."""
+        columns = (self.average(0), self.average(5), self.average())
+        rows = zip(self.names, *columns, self.counts, strict=True)
+        return [ClassScores(n, float(a), float(b), float(c), int(m)) for n, a, b, c, m in rows]
+
+    @property
+    def ap50(self) -> float:
+        """Mean average precision at an IoU of 0.5."""
+        return _mean(self.average(0))
+
+    @property
+    def ap75(self) -> float:
+        """Mean average precision at an IoU of 0.75."""
+        return _mean(self.average(5))
+
+    @property
+    def ap(self) -> float:
+        """Mean average precision over the IoU thresholds from 0.5 to 0.95."""
+        return _mean(self.average())
+
+    def table(self) -> list[list[str]]:
+        """Returns the scores of the classes as the cells of a table, below its header."""
+        rows = [["class", "AP50", "AP75", "AP", "objects"]]
+        for name, *scores, objects in self.per_class:
+            rows.append([shorten(name), *(f"{score:.3f}" for score in scores), str(objects)])
+        return rows
+
+    def text(self) -> str:
+        """Formats the result as a table."""
+        missed, alarms = self.errors.sum(axis=0)
+        areas = [_mean(self.average(area=area)) for area in range(1, len(_AREAS))]
+        sizes = ", ".join(f"{n} {a:.3f}" for n, a in zip(_AREAS[1:], areas, strict=True) if a == a)
+        first = (
+            f"{len(self.errors)} images, AP50 {self.ap50:.4f}, AP75 {self.ap75:.4f}, AP "
+            f"{self.ap:.4f} ({sizes}); with scores above {SHOWN_SCORE}: {missed} of "
+            f"{self.counts.sum()} objects missed, {alarms} false alarms"
+        )
+        return "\n".join([first, *text_table(self.table(), "<>>>>")])
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the result as a dictionary; scores of absent classes are None."""
+        rows = [
+            {k: None if v != v else v for k, v in row._asdict().items()} for row in self.per_class
+        ]
+        areas = {name: _mean(self.average(area=i)) for i, name in enumerate(_AREAS) if i}
+        return {
+            "num_examples": len(self.errors),
+            **{"ap50": self.ap50, "ap75": self.ap75, "ap": self.ap},
+            **{f"ap_{name}": None if ap != ap else ap for name, ap in areas.items()},
+            "per_class": rows,
+        }
+
+
+def require_pycocotools() -> None:
+    """Raises `ImportError` unless pycocotools is installed."""
+    if importlib.util.find_spec("pycocotools") is None:
+        raise ImportError(f"Average precision needs pycocotools; {arguments.install_hint('coco')}")
+
+
+def _annotation(image: int, box: Any, label: float, **further: Any) -> dict[str, Any]:
+    top, left, bottom, right = map(float, box)
+    height, width = bottom - top, right - left
+    return {
+        **{"image_id": image, "category_id": int(label), "area": height * width},
+        **{"bbox": [left, top, width, height], "iscrowd": 0},
+        **further,
+    }
+
+
+def _errors(objects: np.ndarray, found: np.ndarray) -> tuple[int, int]:
+    """Returns the missed objects and the false alarms of an image."""
+    objects = objects[objects[:, 5] < 1]
+    found = found[found[:, 4] >= SHOWN_SCORE]
+    left = set(range(len(objects)))
+    alarms = 0
+    for row in found[np.argsort(-found[:, 4], kind="stable")]:
+        pairs = {i: _iou(row, objects[i]) for i in left if objects[i, 4] == row[5]}
+        best = max(pairs, key=lambda index: pairs[index], default=None)
+        if best is None or pairs[best] < _MATCHED:
+            alarms += 1
+        else:
+            left.remove(best)
+    return len(left), alarms
+
+
+def _iou(first: np.ndarray, second: np.ndarray) -> float:
+    sides = np.minimum(first[2:4], second[2:4]) - np.maximum(first[:2], second[:2])
+    both = sides.clip(min=0).prod()
+    areas = [(box[2:4] - box[:2]).prod() for box in (first, second)]
+    return float(both / max(sum(areas) - both, 1e-9))
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from keras_vit.tasks.detection.figures import boxes_on, palette, precision_recall, sheet
+from keras_vit.tasks.detection.report import DetectionReport
+from tests.tasks.detection.test_report import drawn
+
+
+def test_a_box_is_drawn_where_it_says() -> None:
+    image = np.zeros((40, 60, 3), "uint8")
+    rows = np.array([[5, 10, 25, 50, 0, 0]], "f")
+    found = boxes_on(image, rows, np.array([1]), ["", " "])
+    rows, columns = np.nonzero((found == palette(2)[1]).all(axis=-1))
+    assert (rows.min(), columns.min(), rows.max(), columns.max()) == (5, 10, 24, 49)
+    large = boxes_on(
+        np.zeros((960, 480, 1), "uint8"), rows=np.zeros((0, 6)), labels=np.zeros(0), names=[]
+    )
+    assert large.shape == (480, 240, 3)
+
+
+def test_figures_show_every_image_and_class() -> None:
+    figure = sheet([np.zeros((4, 6, 3), "uint8")] * 5, list("abcde"))
+    assert [axes.get_title() for axes in figure.axes[:5]] == list("abcde")
+    pytest.importorskip("pycocotools", reason="needs the extra coco")
+    lines = precision_recall(DetectionReport.of(["a", "b", "c"], drawn())).axes[0].lines
+    assert [line.get_label()[:2] for line in lines] == ["a ", "b ", "c "]

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import models
+from keras_vit.models.detector import with_branches
+from keras_vit.tasks.detection.objective import DetectionObjective, branch_loss, cell_centers
+from tests.helpers import normal, numpy, randomise, tiny_config
+from tests.tasks.detection.test_assignment import CENTERS, both, drawn, reference
+
+
+@pytest.mark.parametrize("cells", [1, 10])
+def test_loss_equals_the_reference(cells: int) -> None:
+    boxes, scores, objects = drawn(3)
+    logits = np.log(scores) - np.log1p(-scores)
+    found = numpy(branch_loss(np.concatenate([boxes, logits], -1), objects, CENTERS, cells))
+    true, target = reference(boxes, scores, objects, cells)
+    for image, rows in enumerate(objects):
+        total, weight = 0.0, target[image].sum(axis=-1)
+        for cell, (y, x) in enumerate(CENTERS):
+            inside = rows[1, 0] < y < rows[1, 2] and rows[1, 1] < x < rows[1, 3]
+            if not inside or weight[cell] > 0:
+                p, t = scores[image, cell].astype(float), target[image, cell]
+                total -= (t * np.log(p) + (1 - t) * np.log(1 - p)).sum()
+            if weight[cell] > 0:
+                total += 2.5 * weight[cell] * (1 - both(boxes[image, cell], true[image, cell])[1])
+        # Measured: a relative difference of 1e-6.
+        assert found[image] == pytest.approx(total / max(weight.sum(), 1), rel=1e-4)
+
+
+def test_images_without_objects_have_a_loss() -> None:
+    boxes, scores, objects = drawn(3)
+    outputs = np.concatenate([boxes, scores], -1)
+    found = numpy(branch_loss(outputs, np.full_like(objects, -1), CENTERS, 1))
+    expected = np.log1p(np.exp(scores)).sum(axis=(1, 2))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_centers_are_those_of_the_decoder() -> None:
+    config = tiny_config(image_size=(48, 72), patch_size=8, classes=0, pooling="none")
+    model = with_branches(models.build(config), classes=3, width=8)
+    boxes = numpy(model(normal(1, 48, 72, 3)))[0, 0, :, :4]
+    centers = cell_centers((48, 72))
+    assert (boxes[:, :2] < centers).all()
+    assert (boxes[:, 2:] > centers).all()
+
+
+def test_objective_has_the_loss_of_both_branches() -> None:
+    config = tiny_config(image_size=(32, 64), patch_size=8, classes=0, pooling="none")
+    objective = DetectionObjective(
+        randomise(with_branches(models.build(config), classes=3, width=8))
+    )
+    _, _, objects = drawn(1)
+    losses, outputs = objective.example_losses(normal(2, 32, 64, 3), objects, training=False)
+    assert outputs.shape == (2, 2)
+    np.testing.assert_allclose(numpy(losses), numpy(outputs).sum(axis=1), rtol=1e-6)
+    objective.update_scores(objects, outputs, keras.ops.ones(2))
+    assert [metric.name for metric in objective.scores] == ["one_to_one", "one_to_many"]
