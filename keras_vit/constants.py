@@ -30,5 +30,9 @@ CROP_RATIO = (3 / 4, 4 / 3)
 # one are 2**n paths.
 MAX_LINKS = 8
 
+# Training steps below which a run on few images is too short: three epochs of 3000 photographs are
+# 550, and 100 were better than three epochs of 50 photographs (docs/recipes.md).
+FEW_STEPS = 100
+
 # Bytes of a configuration, which has about 3 kB. YAML takes 15 seconds for a megabyte.
 MAX_YAML = 2**18

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -120,6 +119,11 @@ def predict(
     for option in ["--all"] * every_class + ["--embed"] * embed:
         if to is None or server:
             raise ValueError(f"`{option}` needs `--to`, without `--server`. Received: {option}")
+    if classes and not server:
+        raise ValueError(
+            "`--classes` needs `--server`; without it, the file in the SavedModel is used. "
+            f"Received: --classes {classes}"
+        )
     headers = dict(map(_header, header or ()))
     opt.check_exists("--certificate", certificate, "a PEM file")
     opt.check_exists("--classes", classes, "a file classes.pb")
@@ -223,8 +227,8 @@ def _ask(
     left = iter(paths)
     while batch := [encoded(path) for path in islice(left, batch_size)]:
         readable = [content for content, problem in batch if not problem]
-        predict = functools.partial(client.predict, batch_size=batch_size, classes=classes)
-        answers = iter(predict(readable) if readable else ())
+        options = {"batch_size": batch_size, "classes": classes}
+        answers = iter(client.predict(readable, **options) if readable else ())
         for _, problem in batch:
             yield Prediction(np.zeros(0), (), (), message=problem) if problem else next(answers)
 

@@ -15,13 +15,13 @@ import typer
 from keras_vit import arguments, choices, output_folder
 from keras_vit.cli import options as opt
 from keras_vit.cli.backend import prefer_jax_on_tpu
+from keras_vit.constants import FEW_STEPS
 from keras_vit.startup import start_keras
 
 _IMAGES_HELP = (
     "A folder of images, with or without subfolders, or any data that `keras-vit train` accepts. "
     "Labels are ignored."
 )
-_LEAST_STEPS = 100  # of training with the default recipe
 # Settings of an autoencoder that `--set` accepts besides the recipe's fields.
 _OF_DECODER = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
 
@@ -107,8 +107,7 @@ def train(
                 tensorboard=tensorboard,
                 profile=profile,
                 smaller_batches=config is None and "batch_size" not in numbers,
-                # As measured on few photographs (docs/recipes.md).
-                least_steps=0 if config or recipe or "epochs" in numbers else _LEAST_STEPS,
+                least_steps=0 if config or recipe or "epochs" in numbers else FEW_STEPS,
             )
     except ConnectionError as error:
         hint = "\nOr pass --weights none to train from random weights." if published else ""

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.geometry import Geometry, cut_boxes
-from keras_vit.data.target_kinds import Examples, TargetKind
+from keras_vit.data.target_kinds import Examples, TargetKind, other_size
 
 ABSENT = -1.0  # class of the rows that pad a target
 
@@ -71,14 +71,8 @@ class Boxes(TargetKind):
 
     def problem(self, examples: Examples, index: int, sides: tuple[int, int]) -> str | None:
         """Returns that the annotated image had another size than the image."""
-        height, width = examples.targets[index].sides
-        if (height, width) == sides:
-            return None
-        turned = "; it must be upright, as the image is shown" if (width, height) == sides else ""
-        return (
-            f"the boxes are those of an image of another size: {height} x {width}, not {sides[0]} "
-            f"x {sides[1]} (height x width){turned}"
-        )
+        found = examples.targets[index].sides
+        return other_size("the boxes are those of an image of another size", found, sides)
 
     def classes(self, examples: Examples, index: int) -> tuple[str, ...]:
         """Returns the names of the classes in an image."""

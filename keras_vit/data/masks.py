@@ -16,7 +16,7 @@ from PIL import Image
 
 from keras_vit.arguments import shortlist
 from keras_vit.data.geometry import Geometry, cut_mask
-from keras_vit.data.target_kinds import Examples, TargetKind
+from keras_vit.data.target_kinds import Examples, TargetKind, other_size
 
 IGNORED = 255  # class of pixels that count in no loss and in no score
 MAX_CLASSES = 255
@@ -80,16 +80,10 @@ class Masks(TargetKind):
     def problem(self, examples: Examples, index: int, sides: tuple[int, int]) -> str | None:
         """Returns why a mask cannot be read, or that it has another size than its image."""
         try:
-            height, width = self.read(examples.targets[index]).shape
+            found = self.read(examples.targets[index]).shape
         except (ValueError, OSError) as error:
             return str(error)
-        if (height, width) == sides:
-            return None
-        turned = "; it must be upright, as the image is shown" if (width, height) == sides else ""
-        return (
-            f"the mask has another size than the image: {height} x {width}, not {sides[0]} x "
-            f"{sides[1]} (height x width){turned}"
-        )
+        return other_size("the mask has another size than the image", found, sides)
 
     def pixels(self, examples: Examples) -> np.ndarray:
         """Returns the number of pixels of each class (K,)."""

@@ -85,6 +85,14 @@ class TargetKind:
         """Moves images of a split to the other side, in place."""
 
 
+def other_size(what: str, found: tuple[int, int], sides: tuple[int, int]) -> str | None:
+    """Returns that a target's height and width are not those of its image (H, W), if so."""
+    if found == sides:
+        return None
+    turned = "; it must be upright, as the image is shown" if found[::-1] == sides else ""
+    return f"{what}: {found[0]} x {found[1]}, not {sides[0]} x {sides[1]} (height x width){turned}"
+
+
 class ClassIndex(TargetKind):
     """One class for each image: an index of `class_names`; one-hot (K,) for the loss."""
 

@@ -18,6 +18,17 @@ WIDTH = 96  # of the adapter
 _DETAIL = 32  # channels of the image at half its size, twice as many at a quarter
 
 
+def fixed_size(backbone: keras.Model) -> tuple[int, int]:
+    """Returns the image size (H, W) of a backbone; raises `ValueError` if it has any size."""
+    size = backbone.input.shape[1:3]
+    if None in size:
+        raise ValueError(
+            "`backbone` must have a fixed image size, as with input_shape=(224, 224, 3). "
+            f"Received: {backbone.name} with input {backbone.input.shape}"
+        )
+    return size
+
+
 def patch_tokens(backbone: keras.Model, block: int, dtype: Any) -> Any:
     """Returns the normalized patch tokens (B, h, w, D) after a block, counted from 0."""
     name, epsilon = f"block_{block:02d}", config_of(backbone).epsilon
@@ -96,12 +107,7 @@ def Segmenter(  # noqa: N802
     arguments.one_of("head", head, ("adapter", "linear"))
     arguments.positive_int("classes", classes)
     config, policy = config_of(backbone), dtype or keras.config.dtype_policy()
-    size = backbone.input.shape[1:3]
-    if None in size:
-        raise ValueError(
-            "`backbone` must have a fixed image size, as with input_shape=(224, 224, 3). "
-            f"Received: {backbone.name} with input {backbone.input.shape}"
-        )
+    size = fixed_size(backbone)
     if head == "linear":
         features = patch_tokens(backbone, config.num_layers - 1, policy)
     else:

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from keras_vit import arguments, layers
-from keras_vit.models.dense import WIDTH, quarter_size_features
+from keras_vit.models.dense import WIDTH, fixed_size, quarter_size_features
 from keras_vit.models.metadata import config_of
 
 STRIDES = (8, 16, 32)  # of the cells, in pixels
@@ -75,11 +75,7 @@ def with_branches(
     """
     arguments.positive_int("classes", classes)
     policy = dtype or keras.config.dtype_policy()
-    if None in backbone.input.shape[1:3]:
-        raise ValueError(
-            "`backbone` must have a fixed image size, as with input_shape=(224, 224, 3). "
-            f"Received: {backbone.name} with input {backbone.input.shape}"
-        )
+    fixed_size(backbone)
     norm = functools.partial(layers.LayerNorm, config_of(backbone).epsilon, dtype=policy)
     features = quarter_size_features(backbone, arguments.positive_int("width", width), policy)
     levels = []

@@ -19,6 +19,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -45,6 +46,15 @@ _CJK = re.compile(
     "|SimHei|PingFang|Heiti|Hiragino|Yu Go|Meiryo|IPA|Takao|Malgun|Apple ?SD|Nanum|UnDotum"
 )
 _print_once = cache(print)
+
+
+def palette(classes: int) -> np.ndarray:
+    """Returns a color (K, 3), uint8, for each class; more than 20 have colors of equal distance."""
+    if classes <= 20:
+        colors = colormaps["tab10" if classes <= 10 else "tab20"](np.arange(classes))
+    else:
+        colors = colormaps["hsv"](np.arange(classes) / classes)
+    return (255 * colors[:, :3]).round().astype(np.uint8)
 
 
 def open_axes(axes: Axes, grid: str = "both") -> None:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import PIL.Image
 import yaml
+from PIL.ExifTags import Base
 
 from keras_vit.arguments import shortlist
 from keras_vit.constants import MAX_YAML
@@ -21,7 +22,6 @@ from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.inventory import find_files
 from keras_vit.data.sources.coco import coco_files, find_images
 
-_ORIENTATION = 0x112  # in EXIF
 _YOLO = ("data.yaml", "data.yml", "dataset.yaml")
 
 
@@ -108,7 +108,7 @@ def _upright_sides(path: Path) -> tuple[int, int]:
     try:
         with PIL.Image.open(path) as image:
             width, height = image.size
-            turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+            turned = image.getexif().get(Base.Orientation, 1) in (5, 6, 7, 8)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
         return 1, 1  # the audit names it
     return (width, height) if turned else (height, width)
@@ -218,11 +218,9 @@ def _yolo(path: Path) -> tuple[list[str], list[_Image]]:
         labels = folder.joinpath(*parts).with_suffix(".txt")
         height, width = sides = _upright_sides(folder / name)
         objects = []
-        for line in labels.read_text().splitlines() if labels.is_file() else ():
-            with _reading(labels, "`data` must be text files of YOLO: class, x, y, width, height"):
-                if not line.strip():
-                    continue
-                label, *numbers = line.split()
+        with _reading(labels, "`data` must be text files of YOLO: class, x, y, width, height"):
+            lines = labels.read_text(encoding="utf-8").splitlines() if labels.is_file() else []
+            for label, *numbers in filter(None, map(str.split, lines)):
                 values = np.array(numbers, float).reshape(-1, 2)
                 if len(values) == 2:
                     begin, end = values[0] - values[1] / 2, values[0] + values[1] / 2

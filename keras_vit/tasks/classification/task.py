@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score
 
 from keras_vit import arguments, data, files, models, zoo
+from keras_vit.constants import FEW_STEPS
 from keras_vit.evaluation import slice_accuracies
 from keras_vit.models import cloning, last_activation
 from keras_vit.models.features import classifiers
@@ -51,7 +52,6 @@ from keras_vit.weights import list_weights
 from keras_vit.weights.whole_models import load_model
 
 _MISTAKES = 12  # on the evaluation page
-_FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
 
 
 class Classification(Task):
@@ -172,10 +172,10 @@ class Classification(Task):
                 f"Note: without pretrained weights (--weights imagenet) {config.model} reaches "
                 "only a low accuracy when trained on few photographs."
             )
-        if steps < _FEW_STEPS:
+        if steps < FEW_STEPS:
             print(
                 f"Note: {steps} training steps are few; pass --epochs "
-                f"{math.ceil(_FEW_STEPS * recipe.epochs / steps)} for at least {_FEW_STEPS} steps."
+                f"{math.ceil(FEW_STEPS * recipe.epochs / steps)} for at least {FEW_STEPS} steps."
             )
 
     def score(self, predictions: Predictions) -> Any:

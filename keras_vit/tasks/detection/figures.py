@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from keras_vit.tasks.detection.report import DetectionReport
-from keras_vit.visualization.drawing import open_axes, shorten, show, tiles
+from keras_vit.visualization.drawing import open_axes, palette, shorten, show, tiles
 
 _DRAWN = 480  # pixels of the longer side of an image
-
-
-def palette(classes: int) -> np.ndarray:
-    """Returns a color (K, 3), uint8, for each class; after 20 classes they are repeated."""
-    name, number = ("tab10", 10) if classes <= 10 else ("tab20", 20)
-    colors = colormaps[name](np.arange(classes) % number)
-    return (255 * colors[:, :3]).round().astype(np.uint8)
 
 
 def boxes_on(

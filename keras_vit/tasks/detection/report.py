@@ -171,36 +171,39 @@ def require_pycocotools() -> None:
 
 
 def _annotation(image: int, box: Any, label: float, **further: Any) -> dict[str, Any]:
-    top, left, bottom, right = map(float, box)
-    height, width = bottom - top, right - left
+    found = _as_coco(box)
     return {
-        **{"image_id": image, "category_id": int(label), "area": height * width},
-        **{"bbox": [left, top, width, height], "iscrowd": 0},
+        **{"image_id": image, "category_id": int(label), "area": found[2] * found[3]},
+        **{"bbox": found, "iscrowd": 0},
         **further,
     }
 
 
+def _as_coco(box: Any) -> list[float]:
+    """Returns the first column, first row, width and height of a box."""
+    top, left, bottom, right = map(float, box)
+    return [left, top, right - left, bottom - top]
+
+
 def _errors(objects: np.ndarray, found: np.ndarray) -> tuple[int, int]:
     """Returns the missed objects and the false alarms of an image."""
+    from pycocotools import mask
+
     objects = objects[objects[:, 5] < 1]
     found = found[found[:, 4] >= SHOWN_SCORE]
-    left = set(range(len(objects)))
-    alarms = 0
-    for row in found[np.argsort(-found[:, 4], kind="stable")]:
-        pairs = {i: _iou(row, objects[i]) for i in left if objects[i, 4] == row[5]}
-        best = max(pairs, key=lambda index: pairs[index], default=None)
-        if best is None or pairs[best] < _MATCHED:
-            alarms += 1
-        else:
-            left.remove(best)
-    return len(left), alarms
-
-
-def _iou(first: np.ndarray, second: np.ndarray) -> float:
-    sides = np.minimum(first[2:4], second[2:4]) - np.maximum(first[:2], second[:2])
-    both = sides.clip(min=0).prod()
-    areas = [(box[2:4] - box[:2]).prod() for box in (first, second)]
-    return float(both / max(sum(areas) - both, 1e-9))
+    found = found[np.argsort(-found[:, 4], kind="stable")]
+    if not len(found) or not len(objects):
+        return len(objects), len(found)
+    boxes = [[_as_coco(row[:4]) for row in rows] for rows in (found, objects)]
+    ious = np.asarray(mask.iou(*boxes, [0] * len(objects)))
+    ious = np.where(found[:, 5:6] == objects[:, 4], ious, 0)
+    right = 0
+    for row in ious:
+        best = row.argmax()
+        if row[best] >= _MATCHED:
+            right += 1
+            ious[:, best] = 0
+    return len(objects) - right, len(found) - right
 
 
 def _mean(values: np.ndarray) -> float:

@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from keras_vit.data.masks import IGNORED
 from keras_vit.tasks.segmentation.report import SegmentationReport
-from keras_vit.visualization.drawing import GRAY, open_axes, shorten, show, tiles
+from keras_vit.visualization.drawing import GRAY, open_axes, palette, shorten, show, tiles
 
 _DRAWN = 480  # pixels of the longer side of an image
 _OPACITY = 0.55  # of a mask on its image
-
-
-def palette(classes: int) -> np.ndarray:
-    """Returns a color (K, 3), uint8, for each class; more than 20 have colors of equal distance."""
-    if classes <= 20:
-        colors = colormaps["tab10" if classes <= 10 else "tab20"](np.arange(classes))
-    else:
-        colors = colormaps["hsv"](np.arange(classes) / classes)
-    return (255 * colors[:, :3]).round().astype(np.uint8)
 
 
 def overlay(image: np.ndarray, mask: np.ndarray, classes: int) -> np.ndarray:

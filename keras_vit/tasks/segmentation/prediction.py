@@ -16,7 +16,8 @@ from keras_vit import files
 from keras_vit.data.class_maps import found_classes
 from keras_vit.data.decode_and_resize import decode
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.segmentation.figures import overlay, palette
+from keras_vit.tasks.segmentation.figures import overlay
+from keras_vit.visualization.drawing import palette
 
 
 class SegmentationPrediction(NamedTuple):

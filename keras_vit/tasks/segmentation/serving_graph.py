@@ -12,8 +12,8 @@ from keras_vit.data.class_maps import class_map
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.image_reading import upright_sides
 from keras_vit.data.masks import IGNORED
-from keras_vit.tasks.segmentation.figures import palette
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
+from keras_vit.visualization.drawing import palette
 
 
 class ServedSegmentation(ServedModel):

@@ -154,17 +154,18 @@ def test_sizes_are_those_of_the_upright_image(tmp_path: Path) -> None:
         ("coco", "train/_annotations.coco.json", "[]", "in the format of COCO, with boxes"),
         ("coco", "train/b.png", None, "without a file b.png"),
         ("yolo", "labels/train/b.txt", "1 0.5 x 0.1 0.1", "must be text files of YOLO"),
+        ("yolo", "labels/train/b.txt", b"\xff 0.5 0.5 0.1 0.1", "must be text files of YOLO"),
         ("yolo", "data.yaml", "names: 3", "names of classes in data.yaml"),
     ],
 )
 def test_damaged_files_are_named(
-    kind: str, name: str, content: str | None, message: str, tmp_path: Path
+    kind: str, name: str, content: str | bytes | None, message: str, tmp_path: Path
 ) -> None:
     folder = FORMATS[kind](tmp_path / "data")
     if content is None:
         (folder / name).unlink()
     else:
-        (folder / name).write_text(content)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message) as error:
         load_boxes(folder)
     assert Path(name).stem in str(error.value)

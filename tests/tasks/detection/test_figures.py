@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_vit.tasks.detection.figures import boxes_on, palette, precision_recall, sheet
+from keras_vit.tasks.detection.figures import boxes_on, precision_recall, sheet
 from keras_vit.tasks.detection.report import DetectionReport
+from keras_vit.visualization.drawing import palette
 from tests.tasks.detection.test_report import drawn
 
 
