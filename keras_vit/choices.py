@@ -27,6 +27,7 @@ TASKS = {
     "classification": "keras_vit.tasks.classification.task:Classification",
     "multi_label": "keras_vit.tasks.multi_label.task:MultiLabel",
     "regression": "keras_vit.tasks.regression.task:Regression",
+    "detection": "keras_vit.tasks.detection.task:Detection",
     "segmentation": "keras_vit.tasks.segmentation.task:Segmentation",
 }
 PRETRAINING_TASKS = {

@@ -31,7 +31,8 @@ def predict(
         ),
     ],
     to: Annotated[
-        Path | None, opt.option("Write the predictions to this file (.csv, .jsonl or .parquet).")
+        Path | None,
+        opt.option("Write the predictions to this file (.csv, .jsonl, .parquet; COCO's .json)."),
     ] = None,
     every_class: Annotated[
         bool, opt.option("With --to: write the probability of every class.", "--all")
@@ -168,6 +169,11 @@ def predict(
                 if to:
                     table = predictor.task.table(predictor.preprocessing, every_class=every_class)
                 found = predictor.iterate(paths, batch_size, top)
+        if to and to.suffix == ".json" and not hasattr(table, "coco_rows"):
+            raise ValueError(
+                "`--to` must end in .csv, .jsonl or .parquet, because results in the format of "
+                f"COCO need a detector. Received: --to {to}"
+            )
         failed = _write(to, table, paths, found) if to else _print(paths, found, top)
     if failed:
         raise typer.Exit(1)
@@ -196,17 +202,17 @@ def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
 
     failed = 0
 
+    rows_of = table.coco_rows if to.suffix == ".json" else table.rows
     pictures, folder = getattr(table, "write_pictures", None), to.with_suffix("")
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal failed
         answers = track(found, "Predicting", len(paths), console=Console(stderr=True))
         for path, answer in zip(paths, answers, strict=True):
-            row = table.row(path, answer)
             if pictures:
                 pictures(folder, path, answer)
-            failed += row["message"] is not None
-            yield row
+            failed += bool(answer.message if hasattr(answer, "message") else answer[1])
+            yield from rows_of(path, answer)
 
     with output_folder.writing(folder, "predict") if pictures else contextlib.nullcontext():
         prediction_table.write_table(to, table.columns, rows())

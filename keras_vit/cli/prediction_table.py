@@ -1,4 +1,4 @@
-"""Output of prediction tables as CSV, JSON Lines or Parquet files."""
+"""Output of prediction tables as CSV, JSON Lines, Parquet or JSON files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keras_vit.escapes import csv_cell
 if TYPE_CHECKING:
     import numpy as np
 
-SUFFIXES = (".csv", ".jsonl", ".parquet")
+SUFFIXES = (".csv", ".jsonl", ".parquet", ".json")
 _PART = 1000  # rows of a Parquet file buffered in memory
 
 Row = dict[str, Any]
@@ -29,11 +29,11 @@ class Embeddings:
     def __init__(self) -> None:
         self.columns = ["file", "embedding", "message"]
 
-    def row(self, file: str, found: tuple[np.ndarray, str]) -> Row:
+    def rows(self, file: str, found: tuple[np.ndarray, str]) -> list[Row]:
         """Returns the table row of one image."""
         vector, message = found
         embedding = None if message else [float(str(value)) for value in vector]
-        return {"file": file, "embedding": embedding, "message": message or None}
+        return [{"file": file, "embedding": embedding, "message": message or None}]
 
 
 def write_table(path: Path, names: list[str], rows: Iterable[Row]) -> None:
@@ -42,7 +42,7 @@ def write_table(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     partial, lock = (path.with_name(f".{path.name}.{end}") for end in ("partial", "lock"))
     with output_folder.alone(lock, lambda: f"to={path}, which is in use by another process"):
         try:
-            write_rows = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix]
+            write_rows = _WRITERS[path.suffix]
             with files.naming_full_disk(path):
                 write_rows(partial, names, rows)
             check_new_file("--to", path, SUFFIXES)  # another program may have written it meanwhile
@@ -90,3 +90,15 @@ def _parquet(path: Path, names: list[str], rows: Iterable[Row]) -> None:
                 row["file"] = row["file"].encode(errors="backslashreplace").decode()
             writer.write_table(pyarrow.Table.from_pylist(part, schema))
             part = list(islice(left, _PART))
+
+
+def _json(path: Path, names: list[str], rows: Iterable[Row]) -> None:
+    with _text(path) as file:
+        before = "["
+        for row in rows:
+            file.write(f"{before}\n{json.dumps(row)}")
+            before = ","
+        file.write("[]\n" if before == "[" else "\n]\n")
+
+
+_WRITERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet, ".json": _json}

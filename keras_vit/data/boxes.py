@@ -59,9 +59,9 @@ class Boxes(TargetKind):
         padded = tf.constant(padded)
         return lambda index: tf.gather(padded, index)
 
-    def loaded(self, examples: Examples) -> list[np.ndarray]:
-        """Returns the objects of each image, (M, 6)."""
-        return [target.rows for target in examples.targets]
+    def loaded(self, examples: Examples) -> np.ndarray:
+        """Returns the objects of each image, an array of `Objects` (N,)."""
+        return examples.targets
 
     def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
         """Returns the objects in the model's input (h, w); absent if their center is not seen."""

@@ -17,7 +17,6 @@ from keras_vit.models.dense import WIDTH, fixed_size, quarter_size_features
 from keras_vit.models.metadata import config_of
 
 STRIDES = (8, 16, 32)  # of the cells, in pixels
-BRANCHES = ("one_to_one", "one_to_many")
 _FIRST_SCORE = 0.01  # before training; https://arxiv.org/abs/1708.02002
 _FIRST_DISTANCE = 2.0  # of a box's edges, in cells
 
@@ -56,23 +55,17 @@ def Detector(  # noqa: N802
         >>> Detector(backbone, classes=5).output_shape
         (None, 42, 9)
     """
-    return detections(with_branches(backbone, classes, width, name, dtype))
+    return with_scores(detector_logits(backbone, classes, width, name, dtype))
 
 
-def with_branches(
+def detector_logits(
     backbone: keras.Model,
     classes: int,
     width: int = WIDTH,
     name: str = "detector",
     dtype: Any = None,
 ) -> keras.Model:
-    """Builds the model that is trained, whose outputs (B, 2, A, 4 + K) are of both branches.
-
-    The branch "one_to_many", which has several cells for each object, trains the features; the
-    branch "one_to_one" is trained on these features. Scores are logits.
-
-    Reference: https://arxiv.org/abs/2405.14458
-    """
+    """Builds the model that is trained: as `Detector`, with logits in place of scores."""
     arguments.positive_int("classes", classes)
     policy = dtype or keras.config.dtype_policy()
     fixed_size(backbone)
@@ -84,25 +77,34 @@ def with_branches(
             width, 3, 2, "same", activation="relu", dtype=policy, name=f"level_{stride}"
         )
         features = norm(name=f"level_{stride}_norm")(step(features))
-        levels.append(features)
-    outputs = [
-        _branch(levels if branch == "one_to_many" else _detached(levels), classes, branch, policy)
-        for branch in BRANCHES
-    ]
-    return keras.Model(backbone.input, keras.ops.stack(outputs, axis=1), name=name)
+        levels.append(keras.ops.stop_gradient(features))
+    return keras.Model(backbone.input, _branch(levels, classes, "one_to_one", policy), name=name)
 
 
-def detections(model: keras.Model) -> keras.Model:
-    """Returns the model of boxes and scores (B, A, 4 + K) in a model from `with_branches`."""
-    output = model.get_layer("one_to_one").output
-    boxes, logits = output[..., :4], output[..., 4:]
+def with_scores(model: keras.Model) -> keras.Model:
+    """Returns a model of boxes and scores from a model from `detector_logits`."""
+    boxes, logits = model.output[..., :4], model.output[..., 4:]
     scores = keras.layers.Activation("sigmoid", dtype="float32", name="scores")(logits)
     joined = keras.layers.Concatenate(dtype="float32", name="objects")([boxes, scores])
     return keras.Model(model.input, joined, name=model.name)
 
 
-def _detached(levels: list[Any]) -> list[Any]:
-    return [keras.ops.stop_gradient(features) for features in levels]
+def training_branches(model: keras.Model) -> tuple[keras.Model, keras.Model]:
+    """Returns two models for training a model from `detector_logits`.
+
+    The first has the outputs of `model` and, after them, its features at each stride; the second
+    is a new branch from these features to boxes and logits (B, A, 4 + K). That branch, which is
+    trained with several cells for each object, trains the features; the branch of `model` is
+    trained on them with one cell for each object.
+
+    Reference: https://arxiv.org/abs/2405.14458
+    """
+    steps = [model.get_layer(f"level_{stride}_norm") for stride in STRIDES]
+    features = [step.output for step in steps]
+    inputs = [keras.Input(each.shape[1:], dtype=each.dtype) for each in features]
+    classes = model.output_shape[-1] - 4
+    outputs = _branch(inputs, classes, "one_to_many", steps[0].dtype_policy)
+    return keras.Model(model.input, [model.output, *features]), keras.Model(inputs, outputs)
 
 
 def _branch(levels: list[Any], classes: int, name: str, policy: Any) -> Any:

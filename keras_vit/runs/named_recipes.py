@@ -114,6 +114,13 @@ RECIPES = {
         "Fine-tuning for segmentation (the default of --task segmentation).",
         "keras_vit; chosen on part of the training images (docs/segmentation.md)",
     ),
+    "detection": NamedRecipe(
+        FINETUNE.replace(
+            epochs=30, batch_size=4, learning_rate=1e-3, label_smoothing=0.0, crop_area=(0.25, 1.0)
+        ),
+        "Fine-tuning for detection (the default of --task detection).",
+        "keras_vit",
+    ),
     "linear_probe": NamedRecipe(
         Recipe(
             epochs=10,

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.decode_and_resize import scale
-from keras_vit.data.image_reading import Limits, Read, read_each
+from keras_vit.data.image_reading import Limits, Read, read_each, upright_sides
 from keras_vit.models import cloning
 from keras_vit.models.inference_graphs import with_placeholders
 from keras_vit.models.inference_runtime import SMALL
@@ -123,6 +123,18 @@ class ServedModel:
         """Decodes images and runs the network; returns its result and the decoded images."""
         read = self._read(image_bytes)
         return self.run(scale(read.pixels, self.preprocessing)), read
+
+    def upright_sides(self, image_bytes: tf.Tensor, read: Read) -> tf.Tensor:
+        """Returns the height and width (B, 2), int32, of each image; 1 for unreadable images."""
+
+        def sides_of(given: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            encoded, ok = given
+            return tf.cond(
+                ok, lambda: upright_sides(encoded, self.preprocessing), lambda: tf.constant([1, 1])
+            )
+
+        spec = tf.TensorSpec((2,), tf.int32)
+        return tf.map_fn(sides_of, (image_bytes, read.ok), fn_output_signature=spec)
 
     def guarded(self, answer: Answer, read: Read) -> Answer:
         """Adds `ok` and `message` to outputs, and sets the outputs of unreadable images to zero."""

@@ -69,8 +69,8 @@ class Table(Protocol):
 
     columns: list[str]
 
-    def row(self, file: str, found: Any) -> dict[str, Any]:
-        """Returns the table row of one image; missing values are None or omitted."""
+    def rows(self, file: str, found: Any) -> list[dict[str, Any]]:
+        """Returns the table rows of one image; missing values are None or omitted."""
 
 
 class TextTable:
@@ -79,10 +79,10 @@ class TextTable:
     def __init__(self) -> None:
         self.columns = ["file", "prediction", "message"]
 
-    def row(self, file: str, found: Prediction) -> dict[str, Any]:
+    def rows(self, file: str, found: Prediction) -> list[dict[str, Any]]:
         """Returns the table row of one image; missing values are None."""
         text = found.text() if found.ok else None
-        return {"file": file, "prediction": text, "message": found.message or None}
+        return [{"file": file, "prediction": text, "message": found.message or None}]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

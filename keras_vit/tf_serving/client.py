@@ -14,7 +14,8 @@ import numpy as np
 
 from keras_vit import arguments
 from keras_vit.tasks import class_rows
-from keras_vit.tasks.classification.prediction import Prediction, served_predictions
+from keras_vit.tasks.classification.prediction import served_predictions
+from keras_vit.tasks.detection.prediction import served_objects
 from keras_vit.tf_serving import served_inputs
 from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
 from keras_vit.tf_serving.transports import Grpc, Rest, ServingError, TemporaryError
@@ -121,8 +122,8 @@ class Client:
         *,
         batch_size: int = MAX_BATCH_SIZE,
         classes: bytes | None = None,
-    ) -> list[Prediction]:
-        """Classifies encoded images on the server.
+    ) -> list[Any]:
+        """Classifies encoded images on the server, or finds the objects in them.
 
         Args:
             images: Encoded JPEG, PNG, GIF, BMP or WebP images; one or many.
@@ -131,7 +132,8 @@ class Client:
                 classify by its classes; None for the classes that the model was trained on.
 
         Returns:
-            One prediction per image; unreadable images have a `message`.
+            One prediction per image, a `Prediction` or, of a detector, a `DetectionPrediction`;
+            unreadable images have a `message`.
 
         Raises:
             ServingError: If the server does not respond after the attempts described in `Client`,
@@ -144,11 +146,14 @@ class Client:
             'daisy'
         """
         arguments.positive_int("batch_size", batch_size)
-        found: list[Prediction] = []
+        found: list[Any] = []
         signature, inputs = "serving_default", {"image_bytes": images}
         if classes is not None:
             signature, inputs["classes"] = class_rows.SIGNATURE, [classes] * len(images)
         for outputs in self._outputs(signature, inputs, batch_size):
+            if "boxes" in outputs:
+                found += served_objects(outputs)
+                continue
             if missing := _OUTPUTS - outputs.keys():
                 raise ServingError(
                     f"{self.address}: the model was not exported by keras_vit: its response has no "

@@ -26,20 +26,20 @@ def test_columns_and_rows_agree() -> None:
     expected = ["file", "label", "score", "label_2", "score_2", "label_3", "score_3", "message"]
     assert table.columns == expected
     values = ["a.jpg", "bee", 0.625, "ant", 0.25, "cow", 0.125, None]
-    assert table.row("a.jpg", GOOD) == dict(zip(expected, values, strict=True))
-    bad = table.row("b.jpg", BAD)
+    assert table.rows("a.jpg", GOOD)[0] == dict(zip(expected, values, strict=True))
+    bad = table.rows("b.jpg", BAD)[0]
     assert bad == {"file": "b.jpg", "label": None, "score": None, "message": "The image is empty"}
 
 
 def test_a_server_that_names_no_classes_gets_the_best_five() -> None:
     table = Scores()
     assert table.columns[-3:] == ["label_5", "score_5", "message"]
-    assert table.row("a.jpg", GOOD).keys() < set(table.columns)
+    assert table.rows("a.jpg", GOOD)[0].keys() < set(table.columns)
 
 
 def test_every_class_has_a_column() -> None:
     table = Scores(LABELS, every_class=True)
-    row = table.row("a.jpg", GOOD)
+    row = table.rows("a.jpg", GOOD)[0]
     assert list(row) == table.columns
     assert [row[f"probability_{name}"] for name in LABELS] == [0.25, 0.625, 0.125]
 
@@ -48,14 +48,14 @@ def test_labels_that_are_present_are_named() -> None:
     several = Prediction(GOOD.probabilities, GOOD.top_labels, GOOD.top_scores, ("bee", "ant"))
     table = Scores(LABELS, multi_label=True)
     assert "present" in table.columns
-    assert table.row("a.jpg", several)["present"] == "bee|ant"
+    assert table.rows("a.jpg", several)[0]["present"] == "bee|ant"
 
 
 def test_features_are_one_column() -> None:
     table = prediction_table.Embeddings()
-    row = table.row("a.jpg", (np.float32([0.1, -2.5]), ""))
+    row = table.rows("a.jpg", (np.float32([0.1, -2.5]), ""))[0]
     assert row == {"file": "a.jpg", "embedding": [0.1, -2.5], "message": None}
-    assert table.row("b.jpg", (np.zeros(2), "damaged"))["embedding"] is None
+    assert table.rows("b.jpg", (np.zeros(2), "damaged"))[0]["embedding"] is None
 
 
 @pytest.mark.parametrize("suffix", prediction_table.SUFFIXES)
@@ -120,6 +120,6 @@ def test_parquet_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_names_that_are_not_utf_8_are_written_to_parquet(tmp_path: Path) -> None:
     table = Scores(LABELS)
     prediction_table.write_table(
-        tmp_path / "a.parquet", table.columns, [table.row("x\udcff.png", GOOD)]
+        tmp_path / "a.parquet", table.columns, [table.rows("x\udcff.png", GOOD)[0]]
     )
     assert parquet.read_table(tmp_path / "a.parquet")["file"].to_pylist() == [r"x\udcff.png"]

@@ -7,28 +7,41 @@ import numpy as np
 import pytest
 
 from keras_vit import models
-from keras_vit.models.detector import detections, with_branches
+from keras_vit.models.detector import detector_logits, training_branches, with_scores
 from tests.helpers import normal, numpy, randomise, tiny_config
 
 SIZE = {"image_size": (48, 64), "patch_size": 16, "classes": 0, "pooling": "none"}
 
 
-def test_detections_are_those_of_one_branch(tmp_path: Path) -> None:
-    model = randomise(with_branches(models.build(tiny_config(**SIZE)), classes=3, width=8))
+def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
+    model = randomise(detector_logits(models.build(tiny_config(**SIZE)), classes=3, width=8))
     cells = 6 * 8 + 3 * 4 + 2 * 2
-    assert model.output_shape == (None, 2, cells, 7)
+    assert model.output_shape == (None, cells, 7)
     images = normal(2, 48, 64, 3)
-    branch = numpy(model(images))[:, 0]
-    found = detections(model)
+    outputs = numpy(model(images))
+    found = with_scores(model)
     assert found.output_shape == (None, cells, 7)
-    np.testing.assert_array_equal(numpy(found(images))[..., :4], branch[..., :4])
-    scores = 1 / (1 + np.exp(-branch[..., 4:]))
+    np.testing.assert_array_equal(numpy(found(images))[..., :4], outputs[..., :4])
+    scores = 1 / (1 + np.exp(-outputs[..., 4:]))
     # Measured: 1e-7.
     np.testing.assert_allclose(numpy(found(images))[..., 4:], scores, atol=1e-6)
-    assert found.count_params() < model.count_params()
     found.save(tmp_path / "m.keras")
     again = keras.models.load_model(tmp_path / "m.keras")
     np.testing.assert_array_equal(numpy(again(images)), numpy(found(images)))
+
+
+def test_second_branch_has_the_features_of_the_first() -> None:
+    model = randomise(detector_logits(models.build(tiny_config(**SIZE)), classes=3, width=8))
+    whole, branch = training_branches(model)
+    images = normal(2, 48, 64, 3)
+    outputs, *features = whole(images)
+    np.testing.assert_array_equal(numpy(outputs), numpy(model(images)))
+    assert branch(features).shape == outputs.shape
+    weights = {id(weight) for weight in model.weights}
+    assert {id(weight) for weight in whole.weights} == weights
+    assert not weights & {id(weight) for weight in branch.weights}
+    first = [w.shape for layer in model.layers if "one_to_one" in layer.name for w in layer.weights]
+    assert sorted(map(str, first)) == sorted(str(w.shape) for w in branch.weights)
 
 
 def test_first_scores_are_low_and_first_boxes_cover_some_cells() -> None:

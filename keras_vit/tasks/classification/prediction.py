@@ -168,7 +168,7 @@ class Scores:
         scores = scores if self._every is None else self._every
         self.columns = ["file", "label", "score", *named, *further, *scores, "message"]
 
-    def row(self, file: str, found: Prediction) -> dict[str, Any]:
+    def rows(self, file: str, found: Prediction) -> list[dict[str, Any]]:
         """Returns the table row of one image."""
         row: dict[str, Any] = {"file": file, "label": found.label, "score": found.score}
         if found.present is not None:
@@ -185,4 +185,4 @@ class Scores:
                 row |= {f"label_{place}": label, f"score_{place}": score}
         elif found.ok:
             row |= zip(self._every, map(float, found.probabilities), strict=True)
-        return row | {"message": found.message or None}
+        return [row | {"message": found.message or None}]

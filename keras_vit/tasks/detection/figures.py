@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
-from keras_vit.tasks.detection.report import DetectionReport
+from keras_vit.tasks.detection.report import SHOWN_SCORE, DetectionReport
 from keras_vit.visualization.drawing import open_axes, palette, shorten, show, tiles
 
 _DRAWN = 480  # pixels of the longer side of an image
@@ -18,7 +19,7 @@ def boxes_on(
     image: np.ndarray, rows: np.ndarray, labels: np.ndarray, names: Sequence[str]
 ) -> np.ndarray:
     """Returns an image (H, W, C), in [0, 255], with boxes (M, 4 or more) of classes (M,) on it."""
-    factor = min(1.0, _DRAWN / max(image.shape[:2]))
+    factor = _DRAWN / max(image.shape[:2])
     pixels = np.broadcast_to(image, (*image.shape[:2], 3)).astype(np.uint8)
     size = [max(1, round(side * factor)) for side in image.shape[1::-1]]
     picture = Image.fromarray(pixels).resize(size)
@@ -29,6 +30,24 @@ def boxes_on(
         draw.rectangle((left, top, max(right - 1, left), max(bottom - 1, top)), outline=color)
         draw.text((left + 2, top), shorten(names[label], 12), fill=color)
     return np.asarray(picture)
+
+
+def objects_on(image: np.ndarray, objects: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Returns an image with the true objects (M, 6) on it, see `data.boxes.Objects`."""
+    rows = objects[objects[:, 4] >= 0]
+    return boxes_on(image, rows, rows[:, 4], names)
+
+
+def truths_and_predictions(
+    images: Sequence[np.ndarray], pairs: Sequence[Any], names: Sequence[str]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns each image with its true objects on it, and with those found, as of a report."""
+    drawn = []
+    for image, (objects, found) in zip(images, pairs, strict=True):
+        kept = found[found[:, 4] >= SHOWN_SCORE]
+        truth = objects_on(image, objects, names)
+        drawn.append((truth, boxes_on(image, kept, kept[:, 5], names)))
+    return drawn
 
 
 def sheet(images: Sequence[np.ndarray], titles: Sequence[str] | None = None) -> Figure:

@@ -5,17 +5,28 @@ Letters: M objects; A cells; K classes; H, W height and width of the image.
 
 from __future__ import annotations
 
-import numpy as np
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import PIL.Image
+
+from keras_vit import files
+from keras_vit.data.decode_and_resize import decode
 from keras_vit.data.geometry import centered_geometry, uncut_boxes
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.detection.figures import boxes_on
+from keras_vit.tasks.detection.report import SHOWN_SCORE
 
 MOST = 300  # objects of an image
 
+Sides = tuple[int, int]
 
-def found_objects(
-    output: np.ndarray, preprocessing: Preprocessing, sides: tuple[int, int]
-) -> np.ndarray:
+
+def found_objects(output: np.ndarray, preprocessing: Preprocessing, sides: Sides) -> np.ndarray:
     """Returns the objects (M, 6) in an image of `sides` (H, W), those with high scores first.
 
     Args:
@@ -32,3 +43,120 @@ def found_objects(
     boxes = uncut_boxes(output[best, :4], geometry, preprocessing.size)
     boxes = np.clip(boxes, 0, np.tile(sides, 2))
     return np.column_stack([boxes, scores[best], labels[best]]).astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DetectionPrediction:
+    """Objects in one image, or the reason why it cannot be read.
+
+    Args:
+        names: Names of the classes.
+        find: Function from the height and width of the upright image to its objects, see
+            `found_objects`.
+        message: The reason, or an empty string.
+    """
+
+    names: Sequence[str]
+    find: Callable[[Sides], np.ndarray]
+    message: str = ""
+
+    @classmethod
+    def of(
+        cls, output: np.ndarray, preprocessing: Preprocessing, message: str = ""
+    ) -> DetectionPrediction:
+        """Creates the prediction from boxes and scores of the model (A, 4 + K)."""
+        find = partial(found_objects, output, preprocessing)
+        return cls(preprocessing.class_names or (), find, message)
+
+    @property
+    def ok(self) -> bool:
+        """True if the image could be read."""
+        return not self.message
+
+    def objects(self, sides: Sides, least: float = SHOWN_SCORE) -> np.ndarray:
+        """Returns the objects (M, 6) with scores of at least `least`, see `found_objects`."""
+        found = self.find(sides)
+        return found[found[:, 4] >= least]
+
+    def text(self, top: int = 3) -> str:
+        """Returns the number of objects of each class as one line of text."""
+        if self.message:
+            return self.message
+        labels = self.objects((1, 1))[:, 5].astype(int)
+        counts = np.bincount(labels, minlength=len(self.names))
+        most = np.argsort(-counts, kind="stable")[:top]
+        return ", ".join(f"{counts[k]} {self.names[k]}" for k in most if counts[k]) or "no objects"
+
+
+def served_objects(answer: Mapping[str, np.ndarray]) -> list[DetectionPrediction]:
+    """Creates predictions from a server's response (see docs/serving.md)."""
+    found = []
+    for index, ok in enumerate(answer["ok"]):
+        boxes, scores, classes = (answer[k][index] for k in ("boxes", "scores", "class_names"))
+        names, labels = np.unique(np.asarray(classes).astype(str), return_inverse=True)
+        rows = np.column_stack([boxes, scores, labels]).astype(np.float32)
+        message = "" if ok else str(answer["message"][index]) or "refused by the server"
+        found.append(DetectionPrediction(tuple(names.tolist()), partial(_given, rows), message))
+    return found
+
+
+def _given(rows: np.ndarray, sides: Sides) -> np.ndarray:
+    return rows
+
+
+class ObjectTable:
+    """Table of objects, one row each, with pictures of the images and their boxes."""
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        box = ("left", "top", "right", "bottom")
+        self.columns = ["file", "class", "score", *box, "message"]
+        self._preprocessing = preprocessing
+        self._written = 0
+
+    def rows(self, file: str, found: DetectionPrediction) -> list[dict[str, Any]]:
+        """Returns the rows of one image; one without objects has a row with its name alone."""
+        empty = {**dict.fromkeys(self.columns), "file": file, "message": found.message or None}
+        return [
+            {**empty, "class": found.names[label], "score": score}
+            | dict(zip(("top", "left", "bottom", "right"), box, strict=True))
+            for *box, score, label in self._objects(file, found, SHOWN_SCORE)
+        ] or [empty]
+
+    def coco_rows(self, file: str, found: DetectionPrediction) -> list[dict[str, Any]]:
+        """Returns the results of one image in the format of COCO, those of all scores.
+
+        The image is numbered as its file, or named if that is not a number; classes count from 1.
+
+        Reference: https://cocodataset.org/#format-results
+        """
+        stem = Path(file).stem
+        return [
+            {
+                "image_id": int(stem) if stem.isdecimal() else stem,
+                "category_id": label + 1,
+                "bbox": [left, top, right - left, bottom - top],
+                "score": score,
+            }
+            for top, left, bottom, right, score, label in self._objects(file, found, 0)
+        ]
+
+    def write_pictures(self, folder: Path, file: str, found: DetectionPrediction) -> None:
+        """Writes the image with its boxes on it."""
+        self._written += 1
+        if found.ok:
+            image = self._pixels(file)
+            objects = found.objects(image.shape[:2])
+            shown = boxes_on(image, objects, objects[:, 5], found.names)
+            path = folder / f"{self._written:05d}_{Path(file).stem}.jpg"
+            with files.atomic_path(path) as temporary:
+                PIL.Image.fromarray(shown).save(temporary)
+
+    def _objects(self, file: str, found: DetectionPrediction, least: float) -> list[Any]:
+        if not found.ok:
+            return []
+        sides = self._pixels(file).shape[:2]
+        objects = found.objects(sides, least)
+        return [[*row[:5], int(row[5])] for row in objects.astype(float).round(4).tolist()]
+
+    def _pixels(self, file: str) -> np.ndarray:
+        return decode(files.read_file("file", file), self._preprocessing).numpy()

@@ -74,7 +74,7 @@ class DetectionReport:
         for index, (objects, predicted) in enumerate(pairs):
             true += [_annotation(index, row[:4], row[4], iscrowd=int(row[5])) for row in objects]
             found += [_annotation(index, row[:4], row[5], score=row[4]) for row in predicted]
-            errors.append(_errors(objects, predicted))
+            errors.append(errors_of(objects, predicted))
         coco = {
             "images": [{"id": index} for index in range(len(errors))],
             "categories": [{"id": label} for label in range(len(names))],
@@ -131,6 +131,12 @@ class DetectionReport:
         """Mean average precision over the IoU thresholds from 0.5 to 0.95."""
         return _mean(self.average())
 
+    @property
+    def by_area(self) -> dict[str, float]:
+        """Mean average precision for small, medium and large objects, if there are any."""
+        means = {name: _mean(self.average(area=i)) for i, name in enumerate(_AREAS) if i}
+        return {name: ap for name, ap in means.items() if ap == ap}
+
     def table(self) -> list[list[str]]:
         """Returns the scores of the classes as the cells of a table, below its header."""
         rows = [["class", "AP50", "AP75", "AP", "objects"]]
@@ -141,8 +147,7 @@ class DetectionReport:
     def text(self) -> str:
         """Formats the result as a table."""
         missed, alarms = self.errors.sum(axis=0)
-        areas = [_mean(self.average(area=area)) for area in range(1, len(_AREAS))]
-        sizes = ", ".join(f"{n} {a:.3f}" for n, a in zip(_AREAS[1:], areas, strict=True) if a == a)
+        sizes = ", ".join(f"{name} {ap:.3f}" for name, ap in self.by_area.items())
         first = (
             f"{len(self.errors)} images, AP50 {self.ap50:.4f}, AP75 {self.ap75:.4f}, AP "
             f"{self.ap:.4f} ({sizes}); with scores above {SHOWN_SCORE}: {missed} of "
@@ -155,11 +160,10 @@ class DetectionReport:
         rows = [
             {k: None if v != v else v for k, v in row._asdict().items()} for row in self.per_class
         ]
-        areas = {name: _mean(self.average(area=i)) for i, name in enumerate(_AREAS) if i}
         return {
             "num_examples": len(self.errors),
             **{"ap50": self.ap50, "ap75": self.ap75, "ap": self.ap},
-            **{f"ap_{name}": None if ap != ap else ap for name, ap in areas.items()},
+            **{f"ap_{name}": ap for name, ap in self.by_area.items()},
             "per_class": rows,
         }
 
@@ -185,8 +189,8 @@ def _as_coco(box: Any) -> list[float]:
     return [left, top, right - left, bottom - top]
 
 
-def _errors(objects: np.ndarray, found: np.ndarray) -> tuple[int, int]:
-    """Returns the missed objects and the false alarms of an image."""
+def errors_of(objects: np.ndarray, found: np.ndarray) -> tuple[int, int]:
+    """Returns the number of missed objects and of false alarms of an image."""
     from pycocotools import mask
 
     objects = objects[objects[:, 5] < 1]

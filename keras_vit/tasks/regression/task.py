@@ -47,10 +47,10 @@ class ValueTable:
     def __init__(self, names: Sequence[str]) -> None:
         self.columns = ["file", *names, "message"]
 
-    def row(self, file: str, found: Values) -> dict[str, Any]:
+    def rows(self, file: str, found: Values) -> list[dict[str, Any]]:
         """Returns the table row of one image; missing values are None."""
         empty = dict.fromkeys(self.columns)
-        return {**empty, "file": file, **found.values, "message": found.message or None}
+        return [{**empty, "file": file, **found.values, "message": found.message or None}]
 
 
 class Regression(Task):

@@ -64,10 +64,10 @@ class ShareTable:
         self.columns = ["file", *names, "message"]
         self._written = 0
 
-    def row(self, file: str, found: SegmentationPrediction) -> dict[str, Any]:
+    def rows(self, file: str, found: SegmentationPrediction) -> list[dict[str, Any]]:
         """Returns the table row of one image; missing values are None."""
         cells = found.shares if found.ok else {"message": found.message}
-        return {**dict.fromkeys(self.columns), "file": file, **cells}
+        return [{**dict.fromkeys(self.columns), "file": file, **cells}]
 
     def write_pictures(self, folder: Path, file: str, found: SegmentationPrediction) -> None:
         """Writes the mask of an image, with a palette, and the image with its mask on it."""

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from keras_vit.data.class_maps import class_map
 from keras_vit.data.decode_and_resize import scale
-from keras_vit.data.image_reading import upright_sides
 from keras_vit.data.masks import IGNORED
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
 from keras_vit.visualization.drawing import palette
@@ -53,15 +52,7 @@ class ServedSegmentation(ServedModel):
         classes = logits.shape[-1]
         colors = tf.constant([*palette(classes).tolist(), *[[0, 0, 0]] * (256 - classes)], tf.uint8)
 
-        def sides_of(given: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            encoded, ok = given
-            return tf.cond(
-                ok, lambda: upright_sides(encoded, self.preprocessing), lambda: tf.constant([1, 1])
-            )
-
-        sides = tf.map_fn(
-            sides_of, (image_bytes, read.ok), fn_output_signature=tf.TensorSpec((2,), tf.int32)
-        )
+        sides = self.upright_sides(image_bytes, read)
         largest = tf.reduce_max(sides, axis=0)
 
         def one(given: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import build_encoder
+from keras_vit.tasks.dense import SHOWN, some, upright_pixels, with_image_size
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.segmentation import figures
 from keras_vit.tasks.segmentation.objective import SegmentationObjective
@@ -36,7 +36,6 @@ _AGREEING = 0.999  # of the pixels of an image
 _LOST = 0.005  # of the mean IoU, by quantization or reduced precision
 _LARGEST = 512  # pixels of the longer side, by default
 _MEASURED = 50  # masks
-_SHOWN = 8  # images
 
 
 def masks_of(examples: data.Examples) -> Masks:
@@ -73,17 +72,8 @@ class Segmentation(Task):
     @classmethod
     def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
         """Returns the task with the whole image seen, by default at the size of the masks."""
-        recipe = config.recipe.replace(resize=config.recipe.resize or "squash")
-        if recipe.image_size is None:
-            sides = np.median(_mask_sizes(examples), axis=0)
-            sides = sides * min(1.0, _LARGEST / sides.max())
-            steps = zoo.constructor(config.model).config.stride
-            size = tuple(
-                max(1, round(side / step)) * step for side, step in zip(sides, steps, strict=True)
-            )
-            recipe = recipe.replace(image_size=size)
-            print(f"Image size: {size[0]} x {size[1]} (height x width); see --image-size.")
-        return cls(dataclasses.replace(config, recipe=recipe))
+        steps = zoo.constructor(config.model).config.stride
+        return cls(with_image_size(config, lambda: _mask_sizes(examples), _LARGEST, steps))
 
     def draw_batch(
         self, images: np.ndarray, targets: Any, names: Sequence[str], path: Path
@@ -129,7 +119,7 @@ class Segmentation(Task):
     ) -> Evaluation:
         pairs = self.masks_and_maps(model, examples, batch_size, verbose)
         report = SegmentationReport.of(examples.class_names, pairs)
-        shown = examples.subset(np.argsort(report.image_ious)[:_SHOWN])
+        shown = examples.subset(np.argsort(report.image_ious)[:SHOWN])
         masks, maps = zip(*self.masks_and_maps(model, shown), strict=True)
         return Evaluation(report, (shown, masks, maps))
 
@@ -137,22 +127,23 @@ class Segmentation(Task):
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
     ) -> SegmentationDetails:
         shown, masks, maps = evaluation.found
-        return SegmentationDetails(evaluation.result, _pixels(shown), masks, maps, shown.names)
+        return SegmentationDetails(
+            evaluation.result, upright_pixels(shown), masks, maps, shown.names
+        )
 
     def draw_examples(
         self, examples: data.Examples, evaluation: Evaluation, folder: Path
     ) -> dict[str, Path]:
         shown, masks, maps = evaluation.found
         figure = figures.truths_and_predictions(
-            _pixels(shown), masks, maps, shown.class_names, shown.names
+            upright_pixels(shown), masks, maps, shown.class_names, shown.names
         )
         return {"worst": save_figure(figure, folder / "worst.png")}
 
     def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
-        places = np.linspace(0, len(validation) - 1, _SHOWN).astype(int)
-        shown = validation.subset(np.unique(places))
+        shown = some(validation)
         masks = [masks_of(shown).read(target) for target in shown.targets]
-        figure = figures.overlays(_pixels(shown), masks, shown.class_names)
+        figure = figures.overlays(upright_pixels(shown), masks, shown.class_names)
         save_figure(figure, run.path / "masks.png")
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
@@ -201,9 +192,3 @@ def _mask_sizes(examples: data.Examples) -> list[tuple[int, ...]]:
             f"Received: {examples.source}"
         )
     return sizes
-
-
-def _pixels(examples: data.Examples) -> list[np.ndarray]:
-    """Returns the upright pixels of a few images."""
-    images = (data.decode(examples.read(i), Preprocessing()) for i in range(len(examples)))
-    return [image.numpy() for image in images]

@@ -89,7 +89,7 @@ def test_sets_of_a_server_have_names() -> None:
 def test_table_has_the_set_and_its_size() -> None:
     table = Classification(None).table(sets(0.3))
     found = prediction(np.array([0.2, 0.35, 0.45], "float32"), sets(0.3))
-    row = table.row("a.jpg", found)
+    row = table.rows("a.jpg", found)[0]
     assert (row["set"], row["set_size"]) == ("c|b", 2)
     assert set(row) <= {*table.columns}
     assert "set" not in Classification(None).table(Preprocessing(class_names=("a",))).columns

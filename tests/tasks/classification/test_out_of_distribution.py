@@ -29,7 +29,7 @@ def test_prediction_tells_images_unlike_the_training_images() -> None:
     inside, outside = (prediction(row, SCORED) for row in ROWS)
     assert (inside.in_distribution, inside.text()) == (True, "b 0.7500   a 0.2500")
     assert outside.text() == "a 0.5000   b 0.5000   out of distribution (score 1.60)"
-    row = Classification(None).table(SCORED).row("x.jpg", outside)
+    row = Classification(None).table(SCORED).rows("x.jpg", outside)[0]
     assert (row["ood_score"], row["in_distribution"]) == (pytest.approx(1.6), False)
 
 
@@ -38,7 +38,7 @@ def test_prediction_names_the_nearest_training_images() -> None:
     found = prediction(np.array([0.25, 0.75, 0.9, 0.8, 0.1, 2, 0, 1], "f"), preprocessing)
     assert found.nearest == ("z", "x", "y")
     assert found.text() == "b 0.7500   a 0.2500   like z, x, y"
-    row = Classification(None).table(preprocessing).row("x.jpg", found)
+    row = Classification(None).table(preprocessing).rows("x.jpg", found)[0]
     assert [row[f"nearest_{place}"] for place in (1, 2, 3)] == ["z", "x", "y"]
 
 

@@ -10,15 +10,16 @@ from tests.tasks.detection.test_report import drawn
 
 
 def test_a_box_is_drawn_where_it_says() -> None:
-    image = np.zeros((40, 60, 3), "uint8")
-    rows = np.array([[5, 10, 25, 50, 0, 0]], "f")
+    image = np.zeros((320, 480, 3), "uint8")
+    rows = np.array([[50, 100, 250, 400, 0, 0]], "f")
     found = boxes_on(image, rows, np.array([1]), ["", " "])
     rows, columns = np.nonzero((found == palette(2)[1]).all(axis=-1))
-    assert (rows.min(), columns.min(), rows.max(), columns.max()) == (5, 10, 24, 49)
-    large = boxes_on(
-        np.zeros((960, 480, 1), "uint8"), rows=np.zeros((0, 6)), labels=np.zeros(0), names=[]
-    )
-    assert large.shape == (480, 240, 3)
+    assert (rows.min(), columns.min(), rows.max(), columns.max()) == (50, 100, 249, 399)
+    for sides in ((960, 480, 1), (32, 16, 1)):
+        none = boxes_on(
+            np.zeros(sides, "uint8"), rows=np.zeros((0, 6)), labels=np.zeros(0), names=[]
+        )
+        assert none.shape == (480, 240, 3)
 
 
 def test_figures_show_every_image_and_class() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit import models
-from keras_vit.models.detector import with_branches
+from keras_vit.models.detector import detector_logits
 from keras_vit.tasks.detection.objective import DetectionObjective, branch_loss, cell_centers
 from tests.helpers import normal, numpy, randomise, tiny_config
 from tests.tasks.detection.test_assignment import CENTERS, both, drawn, reference
@@ -40,8 +40,8 @@ def test_images_without_objects_have_a_loss() -> None:
 
 def test_centers_are_those_of_the_decoder() -> None:
     config = tiny_config(image_size=(48, 72), patch_size=8, classes=0, pooling="none")
-    model = with_branches(models.build(config), classes=3, width=8)
-    boxes = numpy(model(normal(1, 48, 72, 3)))[0, 0, :, :4]
+    model = detector_logits(models.build(config), classes=3, width=8)
+    boxes = numpy(model(normal(1, 48, 72, 3)))[0, :, :4]
     centers = cell_centers((48, 72))
     assert (boxes[:, :2] < centers).all()
     assert (boxes[:, 2:] > centers).all()
@@ -50,7 +50,7 @@ def test_centers_are_those_of_the_decoder() -> None:
 def test_objective_has_the_loss_of_both_branches() -> None:
     config = tiny_config(image_size=(32, 64), patch_size=8, classes=0, pooling="none")
     objective = DetectionObjective(
-        randomise(with_branches(models.build(config), classes=3, width=8))
+        randomise(detector_logits(models.build(config), classes=3, width=8))
     )
     _, _, objects = drawn(1)
     losses, outputs = objective.example_losses(normal(2, 32, 64, 3), objects, training=False)

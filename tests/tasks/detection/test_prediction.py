@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import PIL.Image
 import pytest
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.detection.prediction import MOST, found_objects
+from keras_vit.tasks.detection.prediction import (
+    MOST,
+    DetectionPrediction,
+    ObjectTable,
+    found_objects,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,3 +31,30 @@ def test_only_the_best_objects_are_kept() -> None:
     output[:, 4] = np.linspace(0, 1, len(output))
     found = found_objects(output, preprocessing, (32, 32))
     assert (len(found), found[0, 4]) == (MOST, 1)
+
+
+def test_prediction_counts_the_objects_of_each_class() -> None:
+    output = np.array([[0, 0, 9, 9, 0.9, 0.1], [0, 9, 9, 19, 0.1, 0.8], [9, 0, 19, 9, 0.2, 0.4]])
+    reads = Preprocessing(size=(32, 32), class_names=("cat", "dog"))
+    found = DetectionPrediction.of(output.astype("f"), reads)
+    assert (found.ok, found.text(), found.text(top=1)) == (True, "2 dog, 1 cat", "2 dog")
+    assert found.objects((64, 64))[:, 4].tolist() == pytest.approx([0.9, 0.8, 0.4])
+    assert DetectionPrediction.of(output[:0], reads).text() == "no objects"
+    assert DetectionPrediction.of(output, reads, "damaged").text() == "damaged"
+
+
+def test_table_has_a_row_for_each_object(tmp_path: Path) -> None:
+    path = str(tmp_path / "7.png")
+    PIL.Image.new("RGB", (20, 10)).save(path)
+    output = np.array([[0, 0, 16, 16, 0.9, 0.1], [16, 0, 32, 32, 0.1, 0.2]], "f")
+    reads = Preprocessing(size=(32, 32), class_names=("cat", "dog"), resize="squash")
+    table, found = ObjectTable(reads), DetectionPrediction.of(output, reads)
+    (row,) = table.rows(path, found)
+    box = {"left": 0, "top": 0, "right": 10, "bottom": 5}
+    assert row == {"file": path, "class": "cat", "score": 0.9, **box, "message": None}
+    results = table.coco_rows(path, found)
+    assert results[0] == {"image_id": 7, "category_id": 1, "bbox": [0, 0, 10, 5], "score": 0.9}
+    assert [result["category_id"] for result in results] == [1, 2]
+    (bad,) = table.rows("x.png", DetectionPrediction.of(output, reads, "damaged"))
+    assert (bad["file"], bad["class"], bad["message"]) == ("x.png", None, "damaged")
+    assert table.coco_rows("x.png", DetectionPrediction.of(output, reads, "damaged")) == []

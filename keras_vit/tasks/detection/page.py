@@ -1,0 +1,75 @@
+"""Sections of a detector's HTML evaluation page."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_vit.tasks.detection.figures import precision_recall, truths_and_predictions
+from keras_vit.tasks.detection.report import SHOWN_SCORE, DetectionReport, errors_of
+from keras_vit.tasks.task import Details
+from keras_vit.visualization import html_page
+from keras_vit.visualization.drawing import to_svg
+from keras_vit.visualization.html_page import Section
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DetectionDetails(Details):
+    """Detailed evaluation of a detector: scores and the images with the most errors.
+
+    Args:
+        scores: Scores of each class.
+        images: Pixels of the images with the most errors.
+        pairs: Their true and their found objects, as for `DetectionReport.of`.
+        names: Their names.
+    """
+
+    scores: DetectionReport
+    images: Sequence[np.ndarray]
+    pairs: Sequence[Any]
+    names: Sequence[str]
+
+    def sections(self) -> list[Section]:
+        scores = self.scores
+        missed, alarms = scores.errors.sum(axis=0)
+        summary = [
+            (f"{scores.ap50:.3f}", "AP50"),
+            (f"{scores.ap75:.3f}", "AP75"),
+            (f"{scores.ap:.3f}", "AP"),
+            (f"{missed}", f"missed of {scores.counts.sum()} objects"),
+            (f"{alarms}", "false alarms"),
+            (f"{len(scores.errors)}", "images"),
+        ]
+        head, *rows = scores.table()
+        sizes = [[name, f"{ap:.3f}"] for name, ap in scores.by_area.items()]
+        curves = to_svg(precision_recall(scores), "Precision and recall of each class")
+        areas = "Objects are small below 32 x 32 pixels, and large from 96 x 96 pixels."
+        return [
+            Section("summary", "Overall results", [html_page.numbers(summary)]),
+            Section(
+                "classes",
+                "Results for each class",
+                [html_page.table(head, rows), html_page.drawing(curves)],
+            ),
+            Section(
+                "sizes",
+                "Results by size",
+                [html_page.paragraph(areas), html_page.table(["objects", "AP"], sizes)],
+            ),
+            Section("worst", "Images with the most errors", self._pictures()),
+        ]
+
+    def _pictures(self) -> list[str]:
+        drawn = truths_and_predictions(self.images, self.pairs, self.scores.names)
+        items = []
+        for images, pair, name in zip(drawn, self.pairs, self.names, strict=True):
+            missed, alarms = errors_of(*pair)
+            items.append((images, f"{name}: {missed} missed, {alarms} false alarms"))
+        note = (
+            "At the left the true objects, at the right those that are found, with scores of at "
+            f"least {SHOWN_SCORE}."
+        )
+        return [html_page.paragraph(note, note=True), html_page.pictures(items)]
