@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 # Treatment of images that cannot be decoded (`data.image_audit`).
 OnBadImage = Literal["fail", "skip"]
+OnBadBox = Literal["drop", "fail"]
 # Optimizer and precision of a recipe (`runs.recipe`).
 Optimizer = Literal["adamw", "sgd", "lion", "adafactor"]
 Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]

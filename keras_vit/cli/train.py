@@ -39,6 +39,10 @@ def train(
     split_seed: opt.SplitSeedOption = None,
     group_by: opt.GroupOption = None,
     on_bad_image: opt.BadImageOption = "fail",
+    on_bad_box: Annotated[
+        choices.OnBadBox,
+        opt.of_images("Boxes without area or outside of the image: list and drop them, or stop."),
+    ] = "drop",
     task: opt.TaskOption = "classification",
     recipe: Annotated[
         str | None,
@@ -87,6 +91,8 @@ def train(
     changes, published = opt.config_settings(context, training.RunConfig), None
     if not (config or weights or resume) and recipe in (None, *named_recipes.FROM_WEIGHTS):
         published = changes["weights"] = default_weights(model)
+    if on_bad_box == "fail":
+        changes["settings"] = {"on_bad_box": on_bad_box}
     usual = tasks.get(task).recipe if changes.get("weights") else "from_scratch"
     base = training.RunConfig(data="", model=model, recipe=training.recipe(usual))
     if config is not None:

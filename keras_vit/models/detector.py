@@ -73,10 +73,12 @@ def detector_logits(
     features = quarter_size_features(backbone, arguments.positive_int("width", width), policy)
     levels = []
     for stride in STRIDES:
-        step = keras.layers.SeparableConv2D(
-            width, 3, 2, "same", activation="relu", dtype=policy, name=f"level_{stride}"
-        )
-        features = norm(name=f"level_{stride}_norm")(step(features))
+        name_of = f"level_{stride}"
+        features = keras.layers.SeparableConv2D(
+            width, 3, 2, "same", dtype=policy, name=f"{name_of}_conv"
+        )(features)
+        features = norm(name=f"{name_of}_norm")(features)
+        features = keras.layers.ReLU(dtype=policy, name=name_of)(features)
         levels.append(keras.ops.stop_gradient(features))
     return keras.Model(backbone.input, _branch(levels, classes, "one_to_one", policy), name=name)
 
@@ -99,7 +101,7 @@ def training_branches(model: keras.Model) -> tuple[keras.Model, keras.Model]:
 
     Reference: https://arxiv.org/abs/2405.14458
     """
-    steps = [model.get_layer(f"level_{stride}_norm") for stride in STRIDES]
+    steps = [model.get_layer(f"level_{stride}") for stride in STRIDES]
     features = [step.output for step in steps]
     inputs = [keras.Input(each.shape[1:], dtype=each.dtype) for each in features]
     classes = model.output_shape[-1] - 4
@@ -120,11 +122,11 @@ def _branch(levels: list[Any], classes: int, name: str, policy: Any) -> Any:
                     levels[0].shape[-1],
                     3,
                     padding="same",
-                    activation="relu",
                     dtype=policy,
                     name=f"{name}_{part}_{index}",
                 ),
                 layers.LayerNorm(dtype=policy, name=f"{name}_{part}_{index}_norm"),
+                keras.layers.ReLU(dtype=policy, name=f"{name}_{part}_{index}_relu"),
             ]
         bias = keras.initializers.Constant(first)
         last = keras.layers.Conv2D(

@@ -115,7 +115,7 @@ def updates(
             model = network(dtype=precision, **rates)
             training_model = make(model, **settings)
             training_model.compile(
-                optimizer=build_optimizer(recipe, model, STEPS, precision),
+                optimizer=build_optimizer(recipe, training_model.objective, STEPS, precision),
                 jit_compile=keras.backend.backend() == "jax",
             )
         data = examples(number) if weights is None else (*examples(number), weights)

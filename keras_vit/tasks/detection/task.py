@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit import data, zoo
+from keras_vit.arguments import shortlist
 from keras_vit.data.sources.boxes import load_boxes
 from keras_vit.models import cloning
 from keras_vit.models.detector import STRIDES, detector_logits, with_scores
@@ -59,7 +60,17 @@ class Detection(Task):
 
     @classmethod
     def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
-        """Returns the task with the whole image seen, by default at the size of the images."""
+        """Returns the task with the whole image seen, by default at the size of the images.
+
+        Boxes that cannot be used are refused if the setting `on_bad_box` is `"fail"`.
+        """
+        dropped = getattr(examples.kind, "dropped", ())
+        if dropped and config.settings.get("on_bad_box") == "fail":
+            raise ValueError(
+                "`data` must have boxes with an area, in their images and of known classes "
+                "(--on-bad-box drop leaves the others out). Received: "
+                f"{shortlist(dropped, shown=20)}"
+            )
         patch = zoo.constructor(config.model).config.stride
         steps = [math.lcm(STRIDES[-1], step) for step in patch]
         sides = [target.sides for target in examples.targets]
@@ -118,7 +129,7 @@ class Detection(Task):
     ) -> dict[str, Path]:
         shown, pairs = evaluation.found
         images = figures.truths_and_predictions(upright_pixels(shown), pairs, shown.class_names)
-        titles = [title for name in shown.names for title in (name, "prediction")]
+        titles = [title for name in shown.names for title in (Path(name).name, "prediction")]
         figure = figures.sheet([image for pair in images for image in pair], titles)
         return {"worst": save_figure(figure, folder / "worst.png")}
 

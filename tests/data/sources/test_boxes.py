@@ -8,7 +8,9 @@ import PIL.Image
 import pytest
 
 from keras_vit.data import Examples
+from keras_vit.data.boxes import Objects
 from keras_vit.data.sources.boxes import load_boxes
+from tests.export.test_hostile_images import mutated
 
 pytestmark = pytest.mark.tensorflow
 # Name, class and box (left, top, width, height) in images of 30 x 20 pixels (width x height).
@@ -182,3 +184,30 @@ def test_blood_cells_are_read(test_data: Path) -> None:
     assert [found.splits.count(split) for split in ("train", "validation")] == [205, 87]
     assert "it has no area" in found.notes[0]
     assert {target.sides for target in found.targets} == {(480, 640)}
+
+
+def outcome(folder: Path) -> tuple[str, list[Objects]]:
+    """Returns the message of an error, or the objects."""
+    try:
+        return "", list(load_boxes(folder).targets)
+    except ValueError as error:
+        return str(error), []
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_damaged_annotations_are_named(kind: str, tmp_path: Path) -> None:
+    folder = FORMATS[kind](tmp_path / "data")
+    files = [path for end in ("xml", "json", "txt", "yaml") for path in folder.rglob(f"*.{end}")]
+    generator, refused = np.random.default_rng(7), 0
+    for number in range(100):
+        path = files[number % len(files)]
+        content = path.read_bytes()
+        path.write_bytes(mutated(content, generator))
+        message, targets = outcome(folder)
+        assert not message or "Received: " in message
+        refused += bool(message)
+        for target in targets:
+            assert np.isfinite(target.rows).all()
+            assert (target.rows[:, 2:4] > target.rows[:, :2]).all()
+        path.write_bytes(content)
+    assert refused > 10

@@ -62,7 +62,6 @@ def test_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) -> Non
             for command in (
                 ("card", "RUN", "--out", "OUT"),
                 ("compare", "RUN", "RUN"),
-                ("plan", *TASK, "--model", "ViTTi16", "--image-size", "64"),
                 ("data", "preview", "DATA", *TASK, "--image-size", "64", "--out", "OUT.png"),
                 ("export", "RUN", "--to", "OUT", "--tflite", "float32", "--onnx", "--openvino"),
             )
@@ -97,6 +96,16 @@ def test_size_of_the_images_is_a_multiple_of_the_largest_cells(tmp_path: Path) -
     recipe = Detection.settled(config, examples).config.recipe
     assert recipe.image_size == (320, 416)
     assert recipe.resize == "squash"
+
+
+def test_boxes_that_cannot_be_used_are_refused_on_request(tmp_path: Path, call: Call) -> None:
+    folder = write_rectangles(tmp_path / "few", 3)
+    path = next(path for path in folder.rglob("*.xml") if "<xmin>" in path.read_text())
+    path.write_text(path.read_text().replace("<xmin>", "<xmin>99", 1))
+    options = ("--model", "ViTMicro4", "--weights", "none", "--on-bad-box", "fail")
+    code, _, message = call("train", *TASK, "--data", folder, *options, "--out", tmp_path / "run")
+    assert code == 1
+    assert f"{path.name}, box 1: it has no area" in " ".join(message.split())
 
 
 def test_images_with_boxes_are_drawn(tmp_path: Path) -> None:
