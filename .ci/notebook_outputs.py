@@ -1,9 +1,9 @@
 """Executes the notebooks and stores their outputs, which the pages of the site show.
 
-    python .ci/notebook_outputs.py --weights Ti_16.npz --photos photos
+    python .ci/notebook_outputs.py --weights Ti_16.npz --photos photos --cells bccd [NOTEBOOK...]
 
-The notebooks 03 and 05 are executed with these pretrained weights and photographs (the folder of
-TensorFlow's flower photographs), as they are on Colab.
+The notebooks 03, 05 and 06 are executed with these pretrained weights and photographs (the folders
+of TensorFlow's flower photographs and of BCCD), as they are on Colab.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ ROOT = Path(__file__).parents[1]
 _TEMPORARY = re.compile(re.escape(tempfile.gettempdir()) + r"/\w+")
 
 
-def execute(path: Path, parameters: str) -> nbformat.NotebookNode:
-    """Returns the executed notebook, with its own source."""
+def execute(path: Path, values: dict[str, Any]) -> nbformat.NotebookNode:
+    """Returns the notebook, executed with other parameters, with its own source."""
+    parameters = "\n".join(f"{name} = {value!r}" for name, value in values.items())
     notebook = nbformat.read(path, as_version=4)
     sources = [cell.source for cell in notebook.cells]
     for cell in notebook.cells:
@@ -40,7 +41,8 @@ def execute(path: Path, parameters: str) -> nbformat.NotebookNode:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             cell.execution_count = None
-            cell.outputs = [cleaned(output) for output in cell.outputs if is_shown(output)]
+            shown = filter(is_shown, cell.outputs)
+            cell.outputs = [cleaned(output, values["PHOTOS"]) for output in shown]
     return notebook
 
 
@@ -51,11 +53,12 @@ def is_shown(output: Any) -> bool:
     return bool(text.strip()) and not is_log and output.get("name") != "stderr"
 
 
-def cleaned(output: Any) -> Any:
-    """Returns an output without overwritten lines and temporary names, with small pictures."""
+def cleaned(output: Any, photos: str) -> Any:
+    """Returns an output without overwritten lines and names of folders, with small pictures."""
     if "text" in output:
         lines = [line.rsplit("\r", 1)[-1] for line in output.text.split("\n")]
-        output.text = _TEMPORARY.sub("/tmp/work", "\n".join(lines))
+        text = _TEMPORARY.sub("/tmp/work", "\n".join(lines))
+        output.text = text.replace(photos, "/tmp/work/photos")
     if encoded := output.get("data", {}).get("image/png"):
         picture = PIL.Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB")
         picture.thumbnail(_LARGEST)
@@ -66,15 +69,17 @@ def cleaned(output: Any) -> Any:
 
 
 def main() -> None:
-    """Executes all notebooks."""
+    """Executes notebooks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
+    parser.add_argument("--cells", type=Path, required=True)
+    parser.add_argument("notebooks", type=Path, nargs="*", help="by default all")
     given = parser.parse_args()
-    values = {"WEIGHTS": str(given.weights.resolve()), "PHOTOS": str(given.photos.resolve())}
-    parameters = "\n".join(f"{name} = {value!r}" for name, value in values.items())
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        notebook = execute(path, f"{parameters}\nNUMBER = 6")
+    for path in given.notebooks or sorted((ROOT / "notebooks").glob("*.ipynb")):
+        photos = given.cells if path.stem == "06_detect" else given.photos
+        places = {"WEIGHTS": str(given.weights.resolve()), "PHOTOS": str(photos.resolve())}
+        notebook = execute(path, {**places, "NUMBER": 6})
         nbformat.write(notebook, path)
         print(f"{path.name}: {path.stat().st_size / 2**20:.1f} MiB")
 

@@ -71,7 +71,11 @@ def test_notebook_executes(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "photos", "pictures"),
-    [("03_look_inside", "imagenet_sample", 7), ("05_segment", "flower_photos", 5)],
+    [
+        ("03_look_inside", "imagenet_sample", 7),
+        ("05_segment", "flower_photos", 5),
+        ("06_detect", "bccd", 4),
+    ],
 )
 def test_notebook_executes_with_pretrained_weights(
     name: str, photos: str, pictures: int, test_data: Path, tmp_path: Path

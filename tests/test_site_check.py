@@ -22,7 +22,7 @@ def checkout(tmp_path: Path) -> Path:
     for folder in ("notebooks", "site/notebooks", "site/api", "site/search"):
         (tmp_path / folder).mkdir(parents=True)
     picture = {"cell_type": "code", "outputs": [{"data": {"image/png": "AA"}}]}
-    for number, cells in enumerate(([picture], [], [], [], [])):
+    for number, cells in enumerate(([picture], [], [], [], [], [])):
         (tmp_path / f"notebooks/{number}.ipynb").write_text(json.dumps({"cells": cells}))
         page = tmp_path / f"site/notebooks/{number}.html"
         page.write_text((CELL + SHOWN) * len(cells))
@@ -54,7 +54,7 @@ def replace(path: str, old: str, new: str) -> Callable[[Path], object]:
     [
         (lambda checkout: (checkout / "site/faq.html").unlink(), "faq.html must exist and"),
         (replace("site/models.html", "Which model?", ""), "models.html must exist and contain"),
-        (lambda checkout: (checkout / "notebooks/3.ipynb").unlink(), "five notebooks"),
+        (lambda checkout: (checkout / "notebooks/3.ipynb").unlink(), "six notebooks"),
         (lambda checkout: (checkout / "site/notebooks/3.html").unlink(), "3.html must exist"),
         (replace("site/notebooks/0.html", CELL, ""), "0.html must contain 1 of .*InputArea"),
         (replace("site/notebooks/0.html", SHOWN, "<img>"), "0.html must contain 1 of .*Output"),

@@ -112,11 +112,10 @@ class Detection(Task):
         batch_size: int = 32,
         verbose: int = 0,
     ) -> Evaluation:
-        pairs = self.pairs(model, examples, batch_size, verbose)
+        pairs = list(self.pairs(model, examples, batch_size, verbose))
         report = DetectionReport.of(examples.class_names, pairs)
         worst = np.argsort(-report.errors.sum(axis=1), kind="stable")[:SHOWN]
-        shown = examples.subset(worst)
-        return Evaluation(report, (shown, list(self.pairs(model, shown))))
+        return Evaluation(report, (examples.subset(worst), [pairs[index] for index in worst]))
 
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation

@@ -61,7 +61,10 @@ def test_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) -> Non
             pytest.param(command, marks=pytest.mark.slow)
             for command in (
                 ("card", "RUN", "--out", "OUT"),
-                ("compare", "RUN", "RUN"),
+                (
+                    *("compare", "--models", "ViTMicro4", "--data", "DATA", *TASK),
+                    *("--epochs", "1", "--image-size", "64", "--out", "OUT"),
+                ),
                 ("data", "preview", "DATA", *TASK, "--image-size", "64", "--out", "OUT.png"),
                 ("export", "RUN", "--to", "OUT", "--tflite", "float32", "--onnx", "--openvino"),
             )
