@@ -157,6 +157,8 @@ def predict(
             table: Table = Scores(multi_label=True)
             rows = classes.read_bytes() if classes else None
             found: Iterator[Any] = _ask(client, paths, batch_size, rows)
+            if to:
+                found = map(_of_classifier, found)
         else:
             network: Any = model
             if model and constructor:
@@ -237,6 +239,15 @@ def _ask(
         answers = iter(client.predict(readable, **options) if readable else ())
         for _, problem in batch:
             yield Prediction(np.zeros(0), (), (), message=problem) if problem else next(answers)
+
+
+def _of_classifier(found: Any) -> Any:
+    if hasattr(found, "objects"):
+        raise ValueError(
+            "`--to` with `--server` must be for a classifier; `keras-vit predict EXPORT` writes "
+            "the objects that a detector finds. Received: a server with a detector"
+        )
+    return found
 
 
 def _header(text: str) -> tuple[str, str]:

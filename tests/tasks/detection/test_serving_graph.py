@@ -16,6 +16,7 @@ import tensorflow as tf
 from benchmarks.session import signatures_of
 from keras_vit import export, load_predictor, models, zoo
 from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
+from tests.cli.commands import Call
 from tests.export.test_hostile_images import ROOT, mutated
 from tests.helpers import randomise
 from tests.tf_serving.fake_serving import serving
@@ -89,6 +90,21 @@ def test_client_returns_the_objects(transport: str, bundle: Path, rectangles: Pa
         assert one.text() == other.text()
         sides = (48, 64)
         assert one.objects(sides).shape == other.objects(sides).shape
+
+
+@pytest.mark.slow
+def test_table_of_served_objects_is_refused(
+    bundle: Path, rectangles: Path, call: Call, tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
+    image = rectangles / "images" / "0.png"
+    with serving(bundle) as fake:
+        server = ("--server", fake.grpc_address)
+        assert call("predict", *server, image)[0] == 0
+        code, _, message = call("predict", *server, image, "--to", tmp_path / "found.csv")
+    assert code == 1
+    assert "must be for a classifier" in message
+    assert not (tmp_path / "found.csv").exists()
 
 
 @pytest.mark.slow
