@@ -27,7 +27,7 @@ def test_objects_are_padded_to_the_most_of_an_image() -> None:
     np.testing.assert_array_equal(read(tf.constant(0)), ROWS)
     np.testing.assert_array_equal(read(tf.constant(2)), [ROWS[0], [ABSENT] * 6])
     np.testing.assert_array_equal(read(tf.constant(1)), np.full((2, 6), ABSENT))
-    assert [len(rows) for rows in KIND.loaded(EXAMPLES)] == [2, 0, 1]
+    assert [len(target.rows) for target in KIND.loaded(EXAMPLES)] == [2, 0, 1]
 
 
 def test_objects_follow_their_image() -> None:

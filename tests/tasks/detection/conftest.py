@@ -50,6 +50,7 @@ def run(rectangles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("pycocotools", reason="needs the extra coco")
     out = tmp_path_factory.mktemp("runs") / "rectangles"
     train = ("train", *TASK, "--data", rectangles, "--model", "ViTMicro4", "--weights", "none")
-    options = ("--epochs", 4, "--batch-size", 4, "--image-size", 64, "--learning-rate", "0.004")
-    assert call_main(*train, *options, "--set", "warmup_steps=0", "--out", out) == 0
+    options = ("--epochs", 10, "--batch-size", 2, "--image-size", 64, "--learning-rate", "0.004")
+    steps = ("--set", "warmup_steps=0", "--set", "crop_area=[1.0, 1.0]")
+    assert call_main(*train, *options, *steps, "--out", out) == 0
     return out
