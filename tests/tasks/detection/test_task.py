@@ -62,7 +62,7 @@ def test_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) -> Non
             for command in (
                 ("card", "RUN", "--out", "OUT"),
                 (
-                    *("compare", "--models", "ViTMicro4", "--data", "DATA", *TASK),
+                    *("compare", "--models", "ViTMicro4,ViTTi16", "--data", "DATA", *TASK),
                     *("--epochs", "1", "--image-size", "64", "--out", "OUT"),
                 ),
                 ("data", "preview", "DATA", *TASK, "--image-size", "64", "--out", "OUT.png"),
