@@ -6,8 +6,8 @@ Letters: M objects; A cells; K classes; H, W height and width of the image.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class DetectionPrediction:
         cls, output: np.ndarray, preprocessing: Preprocessing, message: str = ""
     ) -> DetectionPrediction:
         """Creates the prediction from boxes and scores of the model (A, 4 + K)."""
-        find = partial(found_objects, output, preprocessing)
+        find = functools.partial(found_objects, output, preprocessing)
         return cls(preprocessing.class_names or (), find, message)
 
     @property
@@ -96,7 +96,8 @@ def served_objects(answer: Mapping[str, np.ndarray]) -> list[DetectionPrediction
         names, labels = np.unique(np.asarray(classes).astype(str), return_inverse=True)
         rows = np.column_stack([boxes, scores, labels]).astype(np.float32)
         message = "" if ok else str(answer["message"][index]) or "refused by the server"
-        found.append(DetectionPrediction(tuple(names.tolist()), partial(_given, rows), message))
+        find = functools.partial(_given, rows)
+        found.append(DetectionPrediction(tuple(names.tolist()), find, message))
     return found
 
 
@@ -144,7 +145,7 @@ class ObjectTable:
         """Writes the image with its boxes on it."""
         self._written += 1
         if found.ok:
-            image = self._pixels(file)
+            image = _pixels(file, self._preprocessing)
             objects = found.objects(image.shape[:2])
             shown = boxes_on(image, objects, objects[:, 5], found.names)
             path = folder / f"{self._written:05d}_{Path(file).stem}.jpg"
@@ -154,9 +155,11 @@ class ObjectTable:
     def _objects(self, file: str, found: DetectionPrediction, least: float) -> list[Any]:
         if not found.ok:
             return []
-        sides = self._pixels(file).shape[:2]
+        sides = _pixels(file, self._preprocessing).shape[:2]
         objects = found.objects(sides, least)
         return [[*row[:5], int(row[5])] for row in objects.astype(float).round(4).tolist()]
 
-    def _pixels(self, file: str) -> np.ndarray:
-        return decode(files.read_file("file", file), self._preprocessing).numpy()
+
+@functools.lru_cache(maxsize=1)  # both for the table and for the picture
+def _pixels(file: str, preprocessing: Preprocessing) -> np.ndarray:
+    return decode(files.read_file("file", file), preprocessing).numpy()

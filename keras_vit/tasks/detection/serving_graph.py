@@ -27,14 +27,9 @@ class ServedDetection(ServedModel):
     def signatures(self) -> dict[str, Signature]:
         return {
             **super().signatures(),
-            "cells": (self.cells, self.strings),
+            "cells": (super().answer_bytes, self.strings),
             "detect_pixels": (self.answer_pixels, self.pixels),
         }
-
-    def cells(self, image_bytes: tf.Tensor) -> Answer:
-        """Returns boxes and scores of all cells of encoded images in a string tensor (B,)."""
-        read = self._read(image_bytes)
-        return self.guarded(self.answer_pixels(read.pixels), read)
 
     def answer_bytes(self, image_bytes: tf.Tensor) -> Answer:
         """Returns the objects in encoded images in a string tensor of shape (B,)."""

@@ -29,14 +29,9 @@ class ServedSegmentation(ServedModel):
         return {
             **super().signatures(),
             "confidence": (self.confidence, self.strings),
-            "logits": (self.logits, self.strings),
+            "logits": (super().answer_bytes, self.strings),
             "segment_pixels": (self.answer_pixels, self.pixels),
         }
-
-    def logits(self, image_bytes: tf.Tensor) -> Answer:
-        """Computes the logits of encoded images in a string tensor of shape (B,)."""
-        read = self._read(image_bytes)
-        return self.guarded(self.answer_pixels(read.pixels), read)
 
     def answer_bytes(self, image_bytes: tf.Tensor) -> Answer:
         """Returns the class maps of encoded images in a string tensor of shape (B,)."""

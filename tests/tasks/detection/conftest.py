@@ -47,7 +47,6 @@ def rectangles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def run(rectangles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a small model."""
-    pytest.importorskip("pycocotools", reason="needs the extra coco")
     out = tmp_path_factory.mktemp("runs") / "rectangles"
     train = ("train", *TASK, "--data", rectangles, "--model", "ViTMicro4", "--weights", "none")
     options = ("--epochs", 10, "--batch-size", 2, "--image-size", 64, "--learning-rate", "0.004")
