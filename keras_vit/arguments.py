@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 _LARGEST = sys.float_info.max
+#: Beginnings of the URLs of object storage.
+URL_SCHEMES = ("s3://", "gs://")
 _TABLES = (".csv", ".tsv", ".jsonl")
 # Remedies for files with images or labels in unsupported formats.
 _REMEDIES = {
@@ -174,7 +176,7 @@ def image_source(data: str | os.PathLike[str]) -> None:
     """Raises `ValueError` if `data` cannot be a data source for `keras_vit.data.load`."""
     spec, path = str(data), Path(data).expanduser()
     is_table = path.is_file() and path.suffix.lower() in _TABLES
-    if path.is_dir() or is_table or spec.startswith("tfds:") or spec == "digits":
+    if path.is_dir() or is_table or spec == "digits" or spec.startswith(("tfds:", *URL_SCHEMES)):
         return
     for suffixes, remedy in _REMEDIES.items():
         if path.is_file() and path.suffix.lower() in suffixes:
@@ -190,7 +192,8 @@ def image_source(data: str | os.PathLike[str]) -> None:
         hint = nearest(spec, ["digits", *names])
     raise ValueError(
         "`data` must be a folder of class folders, a folder with a labels.csv, a table (.csv, .tsv "
-        f'or .jsonl), "tfds:NAME" or "digits".{hint} Received: data={spec!r}'
+        "or .jsonl), one of these at s3:// or gs://, packed shards, "
+        f'"tfds:NAME" or "digits".{hint} Received: data={spec!r}'
         f"{'' if path.exists() else ', which does not exist'}"
     )
 

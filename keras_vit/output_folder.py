@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from keras_vit.files import write_json
 
@@ -24,9 +25,9 @@ _EARLIER = (
 )
 
 
-def is_output(folder: str | os.PathLike[str]) -> bool:
+def is_output(folder: Any) -> bool:
     """Returns whether a folder was created by a command of this package."""
-    folder = Path(folder)
+    folder = Path(folder) if isinstance(folder, str) else folder
     if (folder / MARKER).is_file():
         return True
     return any((folder / a).is_file() and (folder / b).exists() for a, b in _EARLIER)

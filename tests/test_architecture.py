@@ -24,7 +24,7 @@ FLOORS = (
     {
         *("_version", "constants", "arguments", "choices", "escapes", "files"),
         *("preprocessing", "preprocessing_files"),
-        *("accelerators", "download", "output_folder", "startup"),
+        *("accelerators", "download", "output_folder", "startup", "storage"),
         *("image_formats", "image_conversion"),
     },
     {"layers", "data"},

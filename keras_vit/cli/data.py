@@ -1,4 +1,4 @@
-"""Commands `keras-vit data check`, `preview`, `labels` and `convert`."""
+"""Commands `keras-vit data check`, `preview`, `labels`, `convert`, `pack` and `unpack`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keras_vit.cli.typer_classes import Command
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
-app = typer.Typer(help="Check, preview and convert images.", no_args_is_help=True)
+app = typer.Typer(help="Check, preview, convert and pack images.", no_args_is_help=True)
 _MOST_PIXELS = 2**27  # of all images of a preview, whose pixels need 12 bytes each
 DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP, callback=opt.check_data)]
 
@@ -164,6 +164,47 @@ def convert(
     print(f"\nNext: {arguments.command('data', 'check', dest)}")
     if result.failed:
         raise typer.Exit(1)
+
+
+@app.command(cls=Command)
+def pack(
+    source: Annotated[str, opt.argument("SOURCE", "Folder, local or at s3:// or gs://.")],
+    dest: Annotated[Path, opt.argument("DEST", "Output folder.")],
+    max_side: Annotated[
+        int | None,
+        opt.option("Maximum side in pixels; larger images are shrunk.", min=1),
+    ] = None,
+    processes: Annotated[int | None, opt.option("By default one per core.", min=1, max=256)] = None,
+) -> None:
+    """Pack a folder into a few large files, to copy or to read from object storage.
+
+    DEST is used like the folder: with the same images in the same order. The same command resumes
+    after an interruption. SOURCE is never changed.
+
+    keras-vit data pack photos/ photos-packed/
+
+    keras-vit train --data photos-packed/ --out runs/photos
+    """
+    opt.check_out("DEST", dest)
+    from keras_vit.storage import packing
+
+    found = packing.pack(source, dest, max_side=max_side, processes=processes)
+    print(f"Written: {dest} ({found.text()})")
+    print(f"\nNext: {arguments.command('data', 'check', dest)}")
+
+
+@app.command(cls=Command)
+def unpack(
+    source: Annotated[str, opt.argument("SOURCE", "Folder of `keras-vit data pack`.")],
+    dest: Annotated[Path, opt.argument("DEST", "Output folder.")],
+) -> None:
+    """Write the files of packed shards into a folder, byte for byte.
+
+    keras-vit data unpack photos-packed/ photos/
+    """
+    from keras_vit.storage import packing
+
+    print(f"Written: {dest} ({packing.unpack(source, dest).text()})")
 
 
 def _read_window(text: str | None) -> tuple[float, float] | None:

@@ -331,7 +331,7 @@ def _flag(parameter: str) -> str:
 
 def find_images(sources: list[Path]) -> list[str]:
     """Lists the image files given as arguments, in folders or on standard input."""
-    from keras_vit.data.inventory import find_files
+    from keras_vit.storage.find_files import find_files
 
     found = []
     for source in sources:

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.data.target_kinds import CLASSES, MULTI_LABEL, TargetKind
 from keras_vit.files import read_file
+from keras_vit.storage.paths import StoredFiles
 
 SPLITS = ("train", "validation", "test")
 # Names of the splits in folder names and tables.
@@ -36,7 +37,8 @@ class Examples:
         class_names: Name of each class.
         source: Data source of the images, for messages.
         paths: File of each image; or None if `encoded` is given.
-        encoded: Bytes of each image; or None if `paths` is given.
+        encoded: Bytes of each image, in memory or as `keras_vit.storage.paths.StoredFiles`, which
+            are read when they are used; or None if `paths` is given.
         splits: `"train"`, `"validation"` or `"test"` for each image if the source has
             splits, else None.
         flip_safe: Whether a flipped image still shows its class. A flipped digit does not.
@@ -70,7 +72,7 @@ class Examples:
     class_names: tuple[str, ...]
     source: str
     paths: tuple[str, ...] | None = None
-    encoded: tuple[bytes, ...] | None = None
+    encoded: Sequence[bytes] | None = None
     splits: tuple[str, ...] | None = None
     flip_safe: bool = True
     columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -136,12 +138,20 @@ class Examples:
         """Returns a dataset of the images at `indices`, in that order, with the same classes."""
 
         def take(values: Any) -> Any:
+            if isinstance(values, StoredFiles):
+                return values.subset(indices)
             return None if values is None else tuple(values[i] for i in indices)
 
         fields = {n: take(getattr(self, n)) for n in ("names", "paths", "encoded", "splits")}
         targets = self.targets[np.asarray(indices, dtype=int)]
         columns = {name: take(values) for name, values in self.columns.items()}
         return dataclasses.replace(self, targets=targets, columns=columns, **fields)
+
+    def places(self) -> list[str]:
+        """Returns the path or URL of each image that is not in memory."""
+        if isinstance(self.encoded, StoredFiles):
+            return [str(self.encoded.folder / name) for name in self.encoded.names]
+        return list(self.paths or ())
 
     def read(self, index: int) -> bytes:
         """Returns the encoded bytes of one image."""
@@ -150,5 +160,5 @@ class Examples:
         return read_file("paths", self.paths[index])  # type: ignore[index]
 
 
-def _brief(values: tuple | None) -> str:
+def _brief(values: Sequence | None) -> str:
     return "None" if values is None else f"{len(values)} entries"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from PIL import Image
 from keras_vit.arguments import shortlist
 from keras_vit.data.geometry import Geometry, cut_mask
 from keras_vit.data.target_kinds import Examples, TargetKind, other_size
+from keras_vit.storage.paths import AnyPath, to_path
 
 IGNORED = 255  # class of pixels that count in no loss and in no score
 MAX_CLASSES = 255
@@ -50,7 +50,7 @@ class Masks(TargetKind):
 
     def read(self, target: Any) -> np.ndarray:
         """Returns the classes of a mask's pixels (H, W), or raises `ValueError`."""
-        stored = stored_values(Path(target), self.colored)
+        stored = stored_values(to_path(target), self.colored)
         place = np.searchsorted(self.codes, stored).clip(max=len(self.codes) - 1)
         if (unknown := stored[self.codes[place] != stored]).size:
             found, known = (
@@ -107,7 +107,7 @@ class Masks(TargetKind):
 
     def text(self, examples: Examples, index: int) -> str:
         """Returns the name of the mask and the start of its SHA-256."""
-        path = Path(examples.targets[index])
+        path = to_path(examples.targets[index])
         return f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
 
     def agree(self, targets: np.ndarray) -> bool:
@@ -116,14 +116,14 @@ class Masks(TargetKind):
         return all(np.array_equal(first, other) for other in others)
 
 
-def stored_values(path: Path, colored: bool = False) -> np.ndarray:
+def stored_values(path: AnyPath, colored: bool = False) -> np.ndarray:
     """Returns the values of a mask's pixels (H, W), or codes of their colors.
 
     Values are gray levels or indices of a palette. Raises `ValueError` if the file is no image, or
     has colors where indices are expected.
     """
     try:
-        with Image.open(path) as image:
+        with path.open("rb") as file, Image.open(file) as image:
             if image.format in ("JPEG", "MPO"):
                 raise ValueError("the mask is a JPEG, which changes values; save masks as PNG")
             if colored:

@@ -20,6 +20,7 @@ from keras_vit.data.geometry import centered_geometry
 from keras_vit.data.image_reading import fit_within, upright_sides
 from keras_vit.image_formats import image_format
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.storage.paths import StoredFiles
 
 
 def evaluation_dataset(
@@ -121,14 +122,19 @@ def image_dataset(
 
 def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, Any]]:
     """Returns a `tf.data` function that reads the encoded image and target at a given index."""
-    in_memory = examples.encoded is not None
+    stored = examples.encoded
+    in_memory = stored is not None
     # A path need not be valid UTF-8.
-    files = examples.encoded if in_memory else [os.fsencode(path) for path in examples.paths or ()]
+    files = stored if in_memory else [os.fsencode(path) for path in examples.paths or ()]
     with tf.device("CPU"):
-        files = tf.constant(files, tf.string)
         target = examples.kind.reader(examples)
+        if not isinstance(stored, StoredFiles):
+            files = tf.constant(files, tf.string)
 
     def read(index: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        if isinstance(stored, StoredFiles):
+            encoded = tf.numpy_function(stored.__getitem__, [index], tf.string)
+            return tf.ensure_shape(encoded, ()), target(index)
         file = tf.gather(files, index)
         encoded = file if in_memory else tf.io.read_file(file)
         return encoded, target(index)

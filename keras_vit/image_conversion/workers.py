@@ -14,7 +14,7 @@ from functools import partial
 
 
 @contextlib.contextmanager
-def pool(processes: int) -> Iterator[Callable[..., Iterable]]:
+def pool(processes: int, chunksize: int = 4) -> Iterator[Callable[..., Iterable]]:
     """Yields a `map` function that runs in `processes` processes, or in this one if it is 1."""
     if processes == 1:
         yield map
@@ -23,7 +23,7 @@ def pool(processes: int) -> Iterator[Callable[..., Iterable]]:
     forks = os.name == "posix" and "tensorflow" not in sys.modules
     context = multiprocessing.get_context("fork" if forks else "spawn")
     with ProcessPoolExecutor(processes, context, _start_worker) as executor:
-        yield partial(executor.map, chunksize=4)
+        yield partial(executor.map, chunksize=chunksize)
 
 
 def _start_worker() -> None:

@@ -324,7 +324,7 @@ def fit_remaining(
                     shuffle=False,  # the dataset has its own order
                     verbose=0,
                 )
-        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
+        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, tf.errors.UnknownError):
             alone = where.workers == 1  # other workers wait for this worker's batches
             left = [data.readable_images(p, on_bad_image if alone else "fail") for p in parts]
             steps = data.steps_per_epoch(left[0], recipe.batch_size)

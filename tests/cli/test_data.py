@@ -203,3 +203,25 @@ def test_preview_fails_with_one_message(call: Call, photos: Path, tmp_path: Path
     assert messages.startswith("keras-vit: `DATA` must contain only images that can")
     assert messages.endswith(f"Received: {photos}\n")
     assert not (tmp_path / "preview.png").exists()
+
+
+def test_packed_folder_is_used_like_the_folder(call: Call, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos")
+    code, out, _ = call("pack", tmp_path / "photos", tmp_path / "packed", "--processes", 1)
+    assert code == 0
+    assert f"Written: {tmp_path / 'packed'} (" in out
+    assert f"Next: keras-vit data check {tmp_path / 'packed'}" in out
+    checks = [call("check", tmp_path / name) for name in ("photos", "packed")]
+    assert checks[0][0] == checks[1][0] == 0
+    names = [str(tmp_path / name) for name in ("packed", "photos")]
+    assert checks[1][1].replace(*names) == checks[0][1]
+    code, out, _ = call("unpack", tmp_path / "packed", tmp_path / "again")
+    assert code == 0
+    assert data.load(tmp_path / "again").names == data.load(tmp_path / "photos").names
+
+
+def test_pack_refuses_a_folder_of_the_user(call: Call, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos")
+    code, _, messages = call("pack", tmp_path / "photos", tmp_path / "photos" / "ant")
+    assert code == 1
+    assert "`destination` must not be inside `source`" in messages

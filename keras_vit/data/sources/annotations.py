@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
+
+from keras_vit.storage.paths import AnyPath, names_below
 
 _MASKS = r"masks?|labels?|gt|ground_?truth|segmentation\w*|annotations?"
 # Kind of a file by its path relative to the data folder, in lowercase and with /.
@@ -22,13 +22,9 @@ _KINDS = {
 }
 
 
-def unusable_annotations(folder: Path) -> str:
+def unusable_annotations(folder: AnyPath) -> str:
     """Returns a sentence on the first annotation file of a known kind, or an empty string."""
-    names = sorted(
-        Path(os.path.relpath(os.path.join(path, file), folder)).as_posix()
-        for path, _, files in os.walk(folder)
-        for file in files
-    )
+    names = names_below(folder)
     for pattern, kind in _KINDS.items():
         found = [name for name in names if re.fullmatch(pattern, name.lower())]
         if found:

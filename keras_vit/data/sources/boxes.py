@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -19,8 +18,9 @@ from keras_vit.arguments import shortlist
 from keras_vit.constants import MAX_YAML
 from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import SPLIT_NAMES, Examples
-from keras_vit.data.inventory import find_files
 from keras_vit.data.sources.coco import coco_files, find_images
+from keras_vit.storage.find_files import find_files
+from keras_vit.storage.paths import AnyPath, names_below, placed, to_path
 
 _YOLO = ("data.yaml", "data.yml", "dataset.yaml")
 
@@ -28,14 +28,14 @@ _YOLO = ("data.yaml", "data.yml", "dataset.yaml")
 class _Image(NamedTuple):
     """One image, its objects as (class name or "", box, crowd), and the file that they are from."""
 
-    path: Path
+    path: AnyPath
     split: str | None
     sides: tuple[int, int]
     objects: list[tuple[str, list[float], bool]]
     file: str
 
 
-def load_boxes(source: str | os.PathLike[str]) -> Examples:
+def load_boxes(source: AnyPath) -> Examples:
     """Loads a dataset of images and boxes, without decoding the images.
 
     `source` is one of these; the folders of splits, such as `train` and `validation`, may be above
@@ -53,7 +53,7 @@ def load_boxes(source: str | os.PathLike[str]) -> Examples:
     Raises:
         ValueError: If a file is not in its format, or an image or its annotation is missing.
     """
-    source = Path(source).expanduser()
+    source = to_path(source)
     described = next((source / name for name in _YOLO if (source / name).is_file()), None)
     if coco_files(source):
         names, images = _coco(source)
@@ -79,11 +79,10 @@ def load_boxes(source: str | os.PathLike[str]) -> Examples:
     splits = tuple(image.split or "" for image in images)
     note = f"Dropped {len(dropped)} boxes: {shortlist(dropped, shown=20)}."
     return Examples(
-        names=tuple(os.path.relpath(image.path, folder) for image in images),
         targets=targets,  # type: ignore[arg-type]
         class_names=tuple(names),
         source=str(source),
-        paths=tuple(str(image.path) for image in images),
+        **placed(folder, [image.path for image in images]),
         splits=splits if all(splits) else None,
         notes=(note,) if dropped else (),
         target_kind=Boxes(tuple(dropped)),
@@ -91,7 +90,7 @@ def load_boxes(source: str | os.PathLike[str]) -> Examples:
 
 
 @contextlib.contextmanager
-def _reading(path: Path, what: str) -> Iterator[None]:
+def _reading(path: AnyPath, what: str) -> Iterator[None]:
     """Converts errors of a damaged file to a `ValueError` with its name."""
     try:
         yield
@@ -103,10 +102,10 @@ def _reading(path: Path, what: str) -> Iterator[None]:
         raise ValueError(f"{what}. Received: {path} ({reason})") from error
 
 
-def _upright_sides(path: Path) -> tuple[int, int]:
+def _upright_sides(path: AnyPath) -> tuple[int, int]:
     """Returns the height and width of an image; of one that cannot be read, those of a pixel."""
     try:
-        with PIL.Image.open(path) as image:
+        with path.open("rb") as file, PIL.Image.open(file) as image:
             width, height = image.size
             turned = image.getexif().get(Base.Orientation, 1) in (5, 6, 7, 8)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
@@ -123,13 +122,11 @@ def _key(name: str, without: tuple[str, ...]) -> tuple[str, str]:
     return split, "/".join([*rest, PurePosixPath(file).stem])
 
 
-def _voc(folder: Path) -> tuple[list[str], list[_Image]]:
+def _voc(folder: AnyPath) -> tuple[list[str], list[_Image]]:
     folders = ("images", "jpegimages", "annotations", "labels", "xml")
     files = {_key(name, folders): name for name in find_files(folder).images}
-    texts = {
-        _key(path.relative_to(folder).as_posix(), folders): path
-        for path in sorted(folder.rglob("*.xml"))
-    }
+    found = [name for name in names_below(folder) if name.endswith(".xml")]
+    texts = {_key(name, folders): name for name in found}
     if not files or not texts:
         raise ValueError(
             "`data` must be images with boxes for the task detection: XML files of Pascal VOC, "
@@ -141,18 +138,18 @@ def _voc(folder: Path) -> tuple[list[str], list[_Image]]:
         ("Every XML file must have an image of the same name", texts.keys() - files.keys()),
     ):
         if alone:
-            names = [str((files | texts)[key]) for key in sorted(alone)]
+            names = [(files | texts)[key] for key in sorted(alone)]
             raise ValueError(
                 f"{what}. Received: none for {len(alone)} of {len(files | texts)}: "
                 f"{shortlist(names, shown=20)}"
             )
     images = []
     for key, name in sorted(files.items()):
-        with _reading(texts[key], "`data` must be XML files of Pascal VOC, with boxes"):
-            sides, objects = _voc_file(texts[key])
-        path = folder / name
-        file = texts[key].relative_to(folder).as_posix()
-        images.append(_Image(path, key[0] or None, sides or _upright_sides(path), objects, file))
+        path, text = folder / name, folder / texts[key]
+        with _reading(text, "`data` must be XML files of Pascal VOC, with boxes"):
+            sides, objects = _voc_file(text)
+        sides = sides or _upright_sides(path)
+        images.append(_Image(path, key[0] or None, sides, objects, texts[key]))
     listed = folder / "classes.txt"
     if listed.is_file():
         lines = listed.read_text(encoding="utf-8-sig").splitlines()
@@ -160,7 +157,7 @@ def _voc(folder: Path) -> tuple[list[str], list[_Image]]:
     return sorted({name for image in images for name, _, _ in image.objects} - {""}), images
 
 
-def _voc_file(path: Path) -> tuple[tuple[int, int] | None, list[Any]]:
+def _voc_file(path: AnyPath) -> tuple[tuple[int, int] | None, list[Any]]:
     root = ElementTree.fromstring(path.read_bytes())
     if root.tag != "annotation":
         raise ValueError(f"the root is {root.tag!r}, not annotation")
@@ -179,7 +176,7 @@ def _voc_file(path: Path) -> tuple[tuple[int, int] | None, list[Any]]:
     return ((height, width) if height and width else None), objects
 
 
-def _coco(source: Path) -> tuple[list[str], list[_Image]]:
+def _coco(source: AnyPath) -> tuple[list[str], list[_Image]]:
     categories: dict[Any, str] = {}
     images = []
     for path, split in coco_files(source):
@@ -203,7 +200,7 @@ def _coco(source: Path) -> tuple[list[str], list[_Image]]:
     return [name for _, name in sorted(categories.items()) if name in used], images
 
 
-def _yolo(path: Path) -> tuple[list[str], list[_Image]]:
+def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
     folder, images = path.parent, []
     with _reading(path, "`data` must be a folder of YOLO, with names of classes in data.yaml"):
         text = path.read_bytes() if path.stat().st_size <= MAX_YAML else b""
@@ -215,7 +212,8 @@ def _yolo(path: Path) -> tuple[list[str], list[_Image]]:
         if "images" not in parts:
             continue
         parts[parts.index("images")] = "labels"
-        labels = folder.joinpath(*parts).with_suffix(".txt")
+        file = PurePosixPath(*parts).with_suffix(".txt").as_posix()
+        labels = folder / file
         height, width = sides = _upright_sides(folder / name)
         objects = []
         with _reading(labels, "`data` must be text files of YOLO: class, x, y, width, height"):
@@ -230,7 +228,6 @@ def _yolo(path: Path) -> tuple[list[str], list[_Image]]:
                 box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
                 objects.append((names[int(label)] if known else "", box, False))
         split = _key(name, ())[0] or None
-        file = labels.relative_to(folder).as_posix()
         images.append(_Image(folder / name, split, sides, objects, file))
     if not images:
         raise ValueError(

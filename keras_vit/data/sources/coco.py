@@ -6,9 +6,8 @@ import contextlib
 import hashlib
 import importlib.util
 import json
-import os
 from collections.abc import Iterable
-from pathlib import Path
+from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from keras_vit.arguments import shortlist
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import IGNORED, Masks
 from keras_vit.data.target_kinds import Examples as AnyExamples
+from keras_vit.storage.paths import AnyPath, below, placed, to_path
 
 BACKGROUND = "background"
 _FILES = ("_annotations.coco.json", "annotations.json", "instances*.json", "result.json")
@@ -75,14 +75,16 @@ class CocoMasks(Masks):
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
-def coco_files(source: Path) -> list[tuple[Path, str | None]]:
+def coco_files(source: AnyPath) -> list[tuple[AnyPath, str | None]]:
     """Returns the JSON files of a source, each with its split, or None for all."""
     if not source.is_dir():
         return [(source, None)] if source.suffix.lower() == ".json" else []
-    found: list[tuple[Path, str | None]] = []
+    found: list[tuple[AnyPath, str | None]] = []
     for folder in (source, source / "annotations", *sorted(source.iterdir())):
         if folder.is_dir():
-            for path in sorted({path for name in _FILES for path in folder.glob(name)}):
+            for path in sorted(
+                p for p in folder.iterdir() if any(fnmatch(p.name, name) for name in _FILES)
+            ):
                 words = [folder.name.lower(), *path.stem.lower().replace("2017", "").split("_")]
                 split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
                 if (path, split) not in found:
@@ -90,7 +92,7 @@ def coco_files(source: Path) -> list[tuple[Path, str | None]]:
     return found
 
 
-def load_coco(source: str | os.PathLike[str]) -> Examples:
+def load_coco(source: AnyPath) -> Examples:
     """Loads a dataset of images and masks from JSON files in the format of COCO.
 
     `source` is such a file, or a folder with one for all images or for each split, such as
@@ -102,37 +104,38 @@ def load_coco(source: str | os.PathLike[str]) -> Examples:
     """
     if importlib.util.find_spec("pycocotools") is None:
         raise ImportError(f"COCO annotations need pycocotools; {arguments.install_hint('coco')}")
-    source = Path(source).expanduser()
+    source = to_path(source)
     categories: dict[int, str] = {}
-    paths: list[str] = []
+    paths: list[AnyPath] = []
     targets: list[_Target] = []
     splits: list[str | None] = []
     for path, split in coco_files(source):
         coco = _read(path)
         categories |= {number: row["name"] for number, row in coco.cats.items()}
         rows = list(coco.imgs.values())
-        paths += map(str, find_images(path, [row["file_name"] for row in rows]))
+        paths += find_images(path, [row["file_name"] for row in rows])
         targets += [_Target(coco, row) for row in rows]
         splits += [split] * len(rows)
     folder = source if source.is_dir() else source.parent
     used = sorted({row["category_id"] for target in targets for row in target.annotations})
     return Examples(
-        names=tuple(os.path.relpath(path, folder) for path in paths),
         targets=targets,  # type: ignore[arg-type]
         class_names=(BACKGROUND, *(categories[number] for number in used)),
         source=str(source),
-        paths=tuple(paths),
+        **placed(folder, paths),
         splits=tuple(splits) if all(splits) else None,  # type: ignore[arg-type]
         target_kind=CocoMasks(used),
     )
 
 
-def _read(path: Path) -> Any:
+def _read(path: AnyPath) -> Any:
     from pycocotools.coco import COCO
 
     try:
         with contextlib.redirect_stdout(None):
-            coco = COCO(path)
+            coco = COCO()
+            coco.dataset = json.loads(path.read_bytes())
+            coco.createIndex()
         coco.dataset["images"], coco.dataset["annotations"], coco.dataset["categories"]
         for number, row in coco.anns.items():
             row["segmentation"]
@@ -147,14 +150,14 @@ def _read(path: Path) -> Any:
     return coco
 
 
-def find_images(path: Path, names: Iterable[str]) -> list[Path]:
+def find_images(path: AnyPath, names: Iterable[str]) -> list[AnyPath]:
     """Returns the images that a JSON file names, or raises `ValueError` if one does not exist."""
     stem = path.stem.removeprefix("instances_")  # images of train2017.json are in train2017/
     found, missing = [], []
     for name in names:
-        places = [path.parent / place / name for place in (*_PLACES, f"../{stem}")]
+        places = [below(path.parent, place, name) for place in (*_PLACES, f"../{stem}")]
         file = next((place for place in places if place.is_file()), None)
-        found.append(Path(os.path.normpath(file or name)))
+        found.append(file or name)
         missing += [] if file else [name]
     if missing:
         raise ValueError(

@@ -9,6 +9,7 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +21,8 @@ from keras_vit.data.target_kinds import NUMBERS, TargetKind
 from keras_vit.image_formats import has_image_suffix, leftover
 from keras_vit.output_folder import is_output
 from keras_vit.preprocessing import imagenet_labels, imagenet_wnids
+from keras_vit.storage.find_files import find_files
+from keras_vit.storage.paths import AnyPath, files_of, is_local, names_below, to_path
 
 _CLASS_COLUMNS = CLASS_COLUMNS[:-1]
 _SEVERAL = CLASS_COLUMNS[-1]
@@ -33,7 +36,7 @@ class NoClassesError(ValueError):
     """A table without a column of image files or of classes."""
 
 
-def load_table(path: str | os.PathLike[str], kind: TargetKind | None = None) -> Examples:
+def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
     """Loads a dataset from a table with a `file` column and at least one class column.
 
     `class_index` and `wnid` refer to the 1000 ImageNet classes, so that `class_names` are all
@@ -59,7 +62,7 @@ def load_table(path: str | os.PathLike[str], kind: TargetKind | None = None) -> 
     With the kind `NUMBERS`, the targets are the columns whose names begin with `target_`, or else
     all columns but `file` and `split`.
     """
-    path = Path(path)
+    path = to_path(path)
     images = _Images(path)
     rows, notes = read_rows(
         path,
@@ -91,7 +94,7 @@ def load_table(path: str | os.PathLike[str], kind: TargetKind | None = None) -> 
         targets=targets,
         class_names=class_names,
         source=str(path),
-        paths=tuple(str(path.parent / name) for name in names),
+        **files_of(path.parent, names),
         splits=_splits(path, rows) if "split" in header else None,
         columns={name: tuple(row[name] for row in rows) for name in others},
         notes=notes + file_notes,
@@ -102,7 +105,7 @@ def load_table(path: str | os.PathLike[str], kind: TargetKind | None = None) -> 
 class _Images:
     """Images that a table can name."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.table, self.folder = path, path.parent
         self.split = split_of(path.stem)
 
@@ -111,8 +114,7 @@ class _Images:
         slashed = name.replace("\\", "/")
         forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
         for form in itertools.chain((name, slashed), forms):
-            # os.path.isfile, unlike Path.is_file, is False for a name that is too long.
-            if os.path.isfile(os.path.join(self.folder, form)):
+            if self._exists(form):
                 return form
         path = PurePosixPath(_key(slashed))
         inner = str(path.with_suffix("")) if has_image_suffix(path.name) else str(path)
@@ -127,10 +129,12 @@ class _Images:
         """Returns the image names and any notes; raises `ValueError` if a file is missing."""
         lines: dict[str, int] = {}
         missing, written, completed, outside = [], 0, [], 0
+        folder = str(self.folder)
         for row in rows:
             if not row["file"] or _ADDRESS.match(row["file"]):
                 raise ValueError(
-                    "`file` must be a local path, not a URL; download the images first. Received: "
+                    "`file` must be a path relative to the table, not a URL; download the images "
+                    "first, or move the table beside them. Received: "
                     f"{row['file']!r} in line {row.line} of {self.table}"
                 )
             found = self.find(row["file"])
@@ -148,7 +152,7 @@ class _Images:
             else:
                 completed.append(f"{row['file']!r} as {name!r}")
             if os.path.isabs(name) or os.pardir in name:
-                outside += os.path.relpath(self.folder / name, self.folder).startswith(_OUTSIDE)
+                outside += os.path.relpath(str(self.folder / name), folder).startswith(_OUTSIDE)
         if missing:
             close = self.closest(missing[0]["file"])
             guess = f" (the closest name is {close!r})" if close else ""
@@ -180,18 +184,34 @@ class _Images:
         close = difflib.get_close_matches(_key(name), some, n=1)
         return self._by_key[close[0]][0] if close else ""
 
+    def _exists(self, name: str) -> bool:
+        if is_local(self.folder):
+            # os.path.isfile, unlike Path.is_file, is False for a name that is too long.
+            return os.path.isfile(os.path.join(self.folder, name))
+        return name in self._listed
+
+    @cached_property
+    def _listed(self) -> frozenset[str]:
+        return frozenset(names_below(self.folder))
+
     @cached_property
     def _by_key(self) -> dict[str, list[str]]:
         """Paths by lowercase path and name, each with and without the extension."""
         found: dict[str, list[str]] = defaultdict(list)
+        for name in self._images():
+            path = PurePosixPath(_key(name))
+            for key in {str(path), str(path.with_suffix("")), path.name, path.stem}:
+                found[key].append(name)
+        return dict(found)
+
+    def _images(self) -> Iterator[str]:
+        if not is_local(self.folder):
+            yield from find_files(self.folder).images
+            return
         for folder, inner, files in os.walk(self.folder):
             inner[:] = sorted(n for n in inner if not is_ignored(Path(folder, n)))
             for file in sorted(n for n in files if has_image_suffix(n) and not leftover(n)):
-                name = os.path.relpath(os.path.join(folder, file), self.folder)
-                path = PurePosixPath(_key(name))
-                for key in {str(path), str(path.with_suffix("")), path.name, path.stem}:
-                    found[key].append(name)
-        return dict(found)
+                yield os.path.relpath(os.path.join(folder, file), self.folder)
 
 
 def split_of(name: str) -> str | None:
@@ -204,7 +224,7 @@ def _key(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def is_ignored(folder: Path) -> bool:
+def is_ignored(folder: AnyPath) -> bool:
     """Returns whether a folder is hidden, another program's leftover, or an output."""
     return folder.name.startswith(".") or bool(leftover(folder.name)) or is_output(folder)
 

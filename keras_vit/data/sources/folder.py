@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 
 from keras_vit.data.examples import SPLIT_NAMES, Examples
-from keras_vit.data.inventory import OUTSIDE, FoundFiles, find_files
+from keras_vit.data.inventory import OUTSIDE
 from keras_vit.data.sources.annotations import unusable_annotations
+from keras_vit.storage.find_files import FoundFiles, find_files
+from keras_vit.storage.paths import AnyPath, files_of, to_path
 
 # Names of folders that contain the images or annotations of all classes, in lowercase.
 _SPLIT = "|".join(SPLIT_NAMES)
@@ -28,7 +28,7 @@ class NoClassFoldersError(ValueError):
     """A folder whose subfolders are not classes."""
 
 
-def load_folder(folder: str | os.PathLike[str]) -> Examples:
+def load_folder(folder: AnyPath) -> Examples:
     """Loads a dataset from a folder with one subfolder per class, without decoding images.
 
     Each subfolder with an image at any depth is a class. Images are recognized by their content
@@ -41,7 +41,7 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
     folders is skipped. Folders that are all named like splits, images or annotations (`train`,
     `images`, `masks`) are refused.
     """
-    folder = Path(folder)
+    folder = to_path(folder)
     found = find_files(folder)
     prefix, depth, notes = _layout(folder, found)
     levels = {name: name.removeprefix(prefix).split("/") for name in found.images}
@@ -80,14 +80,14 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
         targets=np.searchsorted(class_names, classes),
         class_names=tuple(class_names),
         source=str(folder),
-        paths=tuple(str(folder / name) for name in inside),
+        **files_of(folder, inside),
         splits=splits,
         notes=tuple(notes),
         ignored=ignored,
     )
 
 
-def _layout(folder: Path, found: FoundFiles) -> tuple[str, int, list[str]]:
+def _layout(folder: AnyPath, found: FoundFiles) -> tuple[str, int, list[str]]:
     """Returns the prefix of the class folders, 1 if they are below split folders, and notes."""
     prefix, notes = "", []
     while len(tops := _tops(found.images, prefix)) == 1:
@@ -131,7 +131,7 @@ def _subfolders(folders: Iterable[str], prefix: str) -> list[str]:
     return [name for name in inner if name and "/" not in name]
 
 
-def _check_names(folder: Path, class_names: list[str]) -> None:
+def _check_names(folder: AnyPath, class_names: list[str]) -> None:
     for name in class_names:
         # Control characters, and the surrogates that represent invalid UTF-8 bytes.
         if not name.strip() or {unicodedata.category(c) for c in name} & {"Cc", "Cs"}:
@@ -141,7 +141,7 @@ def _check_names(folder: Path, class_names: list[str]) -> None:
             )
 
 
-def _nothing_found(folder: Path, found: FoundFiles) -> str:
+def _nothing_found(folder: AnyPath, found: FoundFiles) -> str:
     ignored = ", ".join(f"{count} {kind}" for kind, count in found.ignored.items()) or "none"
     return (
         "`data` must be a folder with one subfolder of images for each class, or with a "

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import sklearn.datasets
@@ -14,13 +13,15 @@ import tensorflow as tf
 
 from keras_vit import arguments
 from keras_vit.data.examples import Examples
-from keras_vit.data.inventory import UNNAMED, find_files
+from keras_vit.data.inventory import UNNAMED
 from keras_vit.data.sources.csv_table import load_table
 from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
 from keras_vit.data.sources.masks import has_masks
 from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
 from keras_vit.data.target_kinds import NO_TARGETS, TargetKind
+from keras_vit.storage.find_files import find_files
+from keras_vit.storage.paths import files_of, to_path
 
 _NO_CLASS = "image"
 
@@ -37,6 +38,9 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
             - a folder with a table for each split, such as `train.csv` or `train/_classes.csv`, or
               with images and a single table instead of class folders;
             - `"tfds:NAME"` or `"tfds:NAME:SPLIT"` (`keras_vit.data.sources.tfds.load_tfds`);
+            - packed shards (`keras_vit.storage.packing.pack`), as the folder that was packed;
+            - any of these folders or tables in object storage, as `"s3://BUCKET/FOLDER"` or
+              `"gs://BUCKET/FOLDER"`, with the extra `cloud`;
             - `"digits"`: scikit-learn's 1797 handwritten digits, 8 x 8 pixels, without a
               download.
 
@@ -56,7 +60,9 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
     """
     arguments.image_source(data)
     spec = str(data)
-    path = Path(data).expanduser()
+    if spec.startswith("tfds:") or spec == "digits":
+        return load_tfds(spec.removeprefix("tfds:")) if spec != "digits" else _digits()
+    path = to_path(data)
     if path.is_dir():
         tables = tables_of(path)
         if not tables:
@@ -78,14 +84,14 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
         ignored = f"Reading {read}; ignoring {' and '.join(left)} in the same folder."
         notes = (ignored,) if left else ()
         return dataclasses.replace(examples, notes=examples.notes + notes, ignored=+others)
-    if path.is_file():
-        return load_table(path, kind)
-    return load_tfds(spec.removeprefix("tfds:")) if spec.startswith("tfds:") else _digits()
+    return load_table(path, kind)
 
 
 def load_images(data: str | os.PathLike[str]) -> Examples:
     """Loads the images of a data source, with or without labels."""
-    folder = Path(data).expanduser()
+    if str(data).startswith("tfds:") or str(data) == "digits":
+        return load(data)
+    folder = to_path(data)
     if not folder.is_dir() or tables_of(folder) or not (found := find_files(folder)).images:
         return load(data)
     if all("/" in name for name in found.images):
@@ -96,7 +102,7 @@ def load_images(data: str | os.PathLike[str]) -> Examples:
         targets=np.zeros(len(found.images), "int32"),
         class_names=(_NO_CLASS,),
         source=str(folder),
-        paths=tuple(str(folder / name) for name in found.images),
+        **files_of(folder, found.images),
         ignored=found.ignored,
         target_kind=NO_TARGETS,
     )

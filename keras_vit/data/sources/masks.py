@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -13,8 +12,9 @@ import numpy as np
 
 from keras_vit.arguments import shortlist
 from keras_vit.data.examples import SPLIT_NAMES, Examples
-from keras_vit.data.inventory import find_files
 from keras_vit.data.masks import MAX_CLASSES, Masks, stored_values
+from keras_vit.storage.find_files import find_files
+from keras_vit.storage.paths import AnyPath, files_of, reference, to_path
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "jpegimages")
 MASK_FOLDERS = ("masks", "mask", "labels", "annotations", "segmentationclass")
@@ -27,13 +27,13 @@ _SEEN = 20  # masks that are read to recognize 0 and 255
 Classes = list[tuple[str, int | tuple[int, int, int]]]
 
 
-def has_masks(folder: str | os.PathLike[str]) -> bool:
+def has_masks(folder: AnyPath) -> bool:
     """Returns whether a folder has images and masks of the same names, one mask for most images."""
-    images, masks = _files(Path(folder))
+    images, masks = _files(to_path(folder))
     return bool(images) and 2 * len(images.keys() & masks.keys()) > len(images)
 
 
-def load_masks(folder: str | os.PathLike[str]) -> Examples:
+def load_masks(folder: AnyPath) -> Examples:
     """Loads a dataset of images and masks, without decoding the images.
 
     The folder contains `images/` and `masks/` (or `labels/`, `annotations/`), with files of the
@@ -47,7 +47,7 @@ def load_masks(folder: str | os.PathLike[str]) -> Examples:
     Raises:
         ValueError: If an image has no mask or a mask no image, or the classes are not described.
     """
-    folder = Path(folder).expanduser()
+    folder = to_path(folder)
     images, masks = _files(folder)
     if not images or not masks:
         raise ValueError(
@@ -67,7 +67,7 @@ def load_masks(folder: str | os.PathLike[str]) -> Examples:
                 f"{len(images | masks)}: {shortlist(files, shown=20)}"
             )
     keys = sorted(images)
-    targets = np.array([str(folder / masks[key]) for key in keys])
+    targets = np.array([reference(folder / masks[key]) for key in keys])
     class_names, kind = _described(folder, targets)
     splits = tuple(split for split, _ in keys)
     return Examples(
@@ -75,13 +75,13 @@ def load_masks(folder: str | os.PathLike[str]) -> Examples:
         targets=targets,
         class_names=class_names,
         source=str(folder),
-        paths=tuple(str(folder / images[key]) for key in keys),
+        **files_of(folder, [images[key] for key in keys]),
         splits=splits if all(splits) else None,
         target_kind=kind,
     )
 
 
-def _files(folder: Path) -> tuple[dict, dict]:
+def _files(folder: AnyPath) -> tuple[dict, dict]:
     """Returns the images and the masks by (split, name without folders of splits and suffix)."""
     images: dict[tuple[str, str], str] = {}
     masks: dict[tuple[str, str], str] = {}
@@ -102,15 +102,16 @@ def _files(folder: Path) -> tuple[dict, dict]:
     return images, masks
 
 
-def _described(folder: Path, masks: np.ndarray) -> tuple[tuple[str, ...], Masks]:
+def _described(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], Masks]:
     """Returns the classes and their kind, from the file in the folder or above it."""
     places = [place / name for place in (folder, folder.parent) for name in _DESCRIPTIONS]
     path = next((path for path in places if path.is_file()), None)
     if path is None:
-        first = np.unique(stored_values(Path(masks[0]))).tolist()
+        mask = to_path(masks[0])
+        first = np.unique(stored_values(mask)).tolist()
         raise ValueError(
             "`data` must contain classes.txt, with the name of a class in each line, in the order "
-            f"of the masks' values 0, 1, ... Received: {folder} without it; {Path(masks[0]).name} "
+            f"of the masks' values 0, 1, ... Received: {folder} without it; {mask.name} "
             f"has the values {shortlist(list(map(str, first)), shown=20)}"
         )
     try:
@@ -138,7 +139,7 @@ def _values(masks: np.ndarray) -> set[int]:
     found: set[int] = set()
     for mask in masks:
         with contextlib.suppress(ValueError):  # the audit names the file
-            found |= set(np.unique(stored_values(Path(mask))).tolist())
+            found |= set(np.unique(stored_values(to_path(mask))).tolist())
     return found
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.sources.csv_table import NoClassesError, is_ignored, load_table
 from keras_vit.data.target_kinds import NUMBERS, TargetKind
+from keras_vit.storage.paths import AnyPath, placed
 
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 _IN_SPLITS = ("_classes.csv", *TABLES)
@@ -25,10 +24,10 @@ _WITHOUT_LABELS = re.compile("submission|predict", re.IGNORECASE)
 _DEPTH = 5  # folders within each other
 
 #: Path of each table and its split, or None for all splits.
-Tables = list[tuple[Path, str | None]]
+Tables = list[tuple[AnyPath, str | None]]
 
 
-def tables_of(folder: Path) -> Tables:
+def tables_of(folder: AnyPath) -> Tables:
     """Returns the tables that determine the classes of a folder, whatever its subfolders.
 
     That is the first of `TABLES`, or else the tables of the splits, such as `train.csv` or
@@ -47,7 +46,7 @@ def tables_of(folder: Path) -> Tables:
     return found if any(split == "train" for _, split in found) else []
 
 
-def inner_tables(folder: Path) -> tuple[Path, Tables]:
+def inner_tables(folder: AnyPath) -> tuple[AnyPath, Tables]:
     """Returns the tables of a folder without class folders, or of its only subfolder."""
     for _ in range(_DEPTH):
         if tables := tables_of(folder) or _other_tables(folder):
@@ -59,7 +58,7 @@ def inner_tables(folder: Path) -> tuple[Path, Tables]:
     return folder, []
 
 
-def _other_tables(folder: Path) -> Tables:
+def _other_tables(folder: AnyPath) -> Tables:
     """Returns the only table of a folder, whatever its name."""
     tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _SUFFIXES]
     tables = [path for path in tables if not _WITHOUT_LABELS.search(path.stem)]
@@ -71,7 +70,7 @@ def _other_tables(folder: Path) -> Tables:
     return [(path, None) for path in tables]
 
 
-def load_tables(folder: Path, tables: Tables, kind: TargetKind | None = None) -> Examples:
+def load_tables(folder: AnyPath, tables: Tables, kind: TargetKind | None = None) -> Examples:
     """Loads the images of tables as one dataset, whose names are relative to `folder`."""
     parts: list[tuple[str | None, Examples]] = []
     notes = []
@@ -93,16 +92,15 @@ def load_tables(folder: Path, tables: Tables, kind: TargetKind | None = None) ->
             )
         class_names = tuple(sorted({name for _, part in parts for name in part.class_names}))
     several = any(part.multi_label for _, part in parts)
-    paths = [path for _, part in parts for path in part.paths or ()]
+    paths = [path for _, part in parts for path in part.places()]
     splits = [split or "train" for split, part in parts for _ in range(len(part))]
     shared = set.intersection(*(set(part.columns) for _, part in parts))
     read = ", ".join(str(path.relative_to(folder)) for path, _ in tables)
     return Examples(
-        names=tuple(Path(os.path.relpath(path, folder)).as_posix() for path in paths),
         targets=np.concatenate([_targets(part, class_names, several) for _, part in parts]),
         class_names=class_names,
         source=str(folder),
-        paths=tuple(paths),
+        **placed(folder, paths),
         splits=tuple(splits) if {*splits} != {"train"} else None,
         columns={
             name: tuple(cell for _, part in parts for cell in part.columns[name])

@@ -20,6 +20,7 @@ from keras_vit.models.dense import Segmenter
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
+from keras_vit.storage.paths import to_path
 from keras_vit.tasks.build import build_encoder
 from keras_vit.tasks.dense import SHOWN, some, upright_pixels, with_image_size
 from keras_vit.tasks.objective import Objective
@@ -66,7 +67,7 @@ class Segmentation(Task):
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:
-        files = coco_files(Path(source).expanduser())
+        files = coco_files(to_path(source))
         return load_coco(source) if files else load_masks(source)
 
     @classmethod

@@ -99,7 +99,7 @@ def test_class_index_orders_labels_of_ones_own(table: Callable[[str], Path]) -> 
         ("file,class_index\n1.png," + "9" * 5000, "`class_index` must be a non-negative integer"),
         (
             "file,label\n1.png,a\n,b\n",
-            "`file` must be a local path, .*Received: '' in line 3 of",
+            "`file` must be a path relative to the table, .*Received: '' in line 3 of",
         ),
         ("gs://x/1.png,a\n", "images .*Received: 'gs://x/1.png' in line 1 of"),
         ("file,label\nhttps://x/1.png,a\n", "images .*'https://x/1.png' in line 2 of"),

@@ -1,0 +1,1 @@
+"""Files of datasets: local, in object storage, or packed into shards."""

@@ -1,0 +1,151 @@
+"""Search for images in folders, and the kinds of all other files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from keras_vit.constants import MAX_LINKS
+from keras_vit.image_formats import has_image_suffix, image_format, is_backup, leftover, read_head
+from keras_vit.output_folder import is_output
+from keras_vit.storage.paths import AnyPath, infos_below, is_local, to_path
+
+_HIDDEN, _OUTPUT, _BACKUP = "hidden", "written by keras-vit", "backup copy"
+_SPECIAL = "special file"
+_EMPTY = "empty folder"
+_NO_SUFFIX = "without suffix"
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundFiles:
+    """Images and folders found below a folder, with counts of ignored files.
+
+    Args:
+        images: Relative paths of all images, readable or not, with `/`, sorted.
+        folders: Relative paths of all visible folders, sorted.
+        ignored: Number of all other files and of empty folders, by kind.
+    """
+
+    images: tuple[str, ...]
+    folders: tuple[str, ...]
+    ignored: Mapping[str, int]
+
+
+def find_files(folder: AnyPath) -> FoundFiles:
+    """Finds all images below a folder, and counts the other files; follows symbolic links.
+
+    Images are recognized by their content, in object storage by the suffix of an image format, or
+    else by the suffix. Hidden files, backup copies, leftovers of other programs (`@eaDir`,
+    `__MACOSX`), outputs of this package and special files are not images.
+    """
+    names: dict[str, list[str]] = {"image": [], "folder": []}
+    for name, kind in sorted(_kinds(to_path(folder))):
+        names.setdefault(kind, []).append(name)
+    images, folders = tuple(names.pop("image")), tuple(names.pop("folder"))
+    ignored = sorted((-len(of_kind), kind) for kind, of_kind in names.items())
+    return FoundFiles(images, folders, {kind: -count for count, kind in ignored})
+
+
+def data_files(folder: AnyPath) -> dict[str, bool]:
+    """Returns the names of all files that may be part of a dataset, and whether each is an image.
+
+    These are the images, tables, masks and annotations, without hidden files, backup copies,
+    leftovers of other programs and outputs of this package.
+    """
+    kept = ("image", ".", _NO_SUFFIX)
+    kinds = sorted(_kinds(to_path(folder)))
+    return {name: kind == "image" for name, kind in kinds if kind.startswith(kept)}
+
+
+def _kinds(folder: AnyPath) -> Iterator[tuple[str, str]]:
+    """Yields the name and kind of each file and non-hidden folder below a folder."""
+    if is_local(folder):
+        yield from _walk(Path(folder), "", frozenset(), Counter())
+        return
+    folders: set[str] = set()
+    for name, found in infos_below(folder).items():
+        *parents, last = name.split("/")
+        kind = next(filter(None, map(_kind_by_name, (*parents, last))), None)
+        if not kind and is_backup(last):
+            kind = _BACKUP
+        is_image = found.get("image", has_image_suffix(last))
+        yield name, kind or ("image" if is_image else _suffix(last))
+        if not kind:
+            folders.update("/".join(parents[:depth]) for depth in range(1, len(parents) + 1))
+    yield from ((name, "folder") for name in folders)
+
+
+def _walk(
+    folder: Path,
+    prefix: str,
+    above: frozenset[tuple[int, int]],
+    visits: Counter[tuple[int, int]],
+    kind: str | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Yields the name and kind of each file and non-hidden folder; `kind` overrides all kinds."""
+    try:
+        status = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        if kind:
+            yield prefix, kind
+            return
+        raise ValueError(
+            f"Every folder in the data must be readable. Received: {folder}: {error.strerror}"
+        ) from error
+    here = (status.st_dev, status.st_ino)
+    if here in above:  # a cycle of symbolic links
+        return
+    visits[here] += 1
+    if visits[here] > MAX_LINKS:
+        raise ValueError(
+            f"Every folder in the data must be reached by at most {MAX_LINKS} links. "
+            f"Received: {folder}"
+        )
+    if not entries and not kind:
+        yield prefix, _EMPTY
+    for entry in entries:
+        name = prefix + entry.name
+        if not entry.is_dir():
+            yield name, kind or _kind(entry)
+            continue
+        if entry.name.startswith("..") and not kind:
+            raise ValueError(
+                "The name of a class folder must not begin with two dots, because such folders "
+                f"are hidden. Rename the folder. Received: {entry.path}"
+            )
+        inner = kind or _kind_by_name(entry.name)
+        if not inner and is_output(entry.path):
+            inner = _OUTPUT
+        if not inner:
+            yield name, "folder"
+        yield from _walk(Path(entry.path), f"{name}/", above | {here}, visits, inner)
+
+
+def _kind_by_name(name: str) -> str | None:
+    """Returns the kind of a hidden file or folder, or of another program's leftover, else None."""
+    return _HIDDEN if name.startswith(".") else leftover(name)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """Returns `"image"`, or the reason why a file is not an image."""
+    name = entry.name
+    if kind := _kind_by_name(name):
+        return kind
+    if is_backup(name):
+        return _BACKUP
+    try:
+        if not stat.S_ISREG(entry.stat().st_mode):
+            return _SPECIAL
+        found = image_format(read_head(entry.path), name)
+    except OSError:  # the audit reports the problem
+        found = None
+    return "image" if found or has_image_suffix(name) else _suffix(name)
+
+
+def _suffix(name: str) -> str:
+    return Path(name).suffix.lower() or _NO_SUFFIX

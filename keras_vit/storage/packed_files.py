@@ -1,0 +1,163 @@
+"""Folders packed into shards of TFRecord, which contain the files byte for byte, and an index."""
+
+from __future__ import annotations
+
+import bisect
+import io
+import os
+from typing import Any
+
+import fsspec
+import google_crc32c
+import pyarrow.parquet
+from fsspec.spec import AbstractFileSystem
+from upath import UPath, registry
+
+from keras_vit.storage.errors import INDEX, reading
+
+#: Bytes of a record before and after its content.
+HEADER, FOOTER = 12, 4
+_MASK = 0xA282EAD8  # https://www.tensorflow.org/tutorials/load_data/tfrecord
+
+
+def masked_crc(content: bytes) -> bytes:
+    """Returns the checksum of a part of a TFRecord, 4 bytes."""
+    crc = google_crc32c.value(content)
+    return ((crc >> 15 | crc << 17) + _MASK & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+class PackedFileSystem(AbstractFileSystem):
+    """File system of fsspec with the files of packed shards, for reading.
+
+    Args:
+        folder: Folder of the shards, local or a URL.
+
+    Raises:
+        ValueError: If a shard is missing or has another size than in the index.
+    """
+
+    protocol = "packed"
+
+    def __init__(self, folder: str, **options: Any) -> None:
+        super().__init__(folder=folder, **options)
+        self.shards, self.folder = fsspec.core.url_to_fs(folder)
+        with reading(folder), self.shards.open(f"{self.folder}/{INDEX}") as file:
+            index = pyarrow.parquet.read_table(file)
+        self.sizes = [int(size) for size in index.schema.metadata[b"sizes"].split()]
+        for number, size in enumerate(self.sizes):
+            path = self.shard(number)
+            found = self.shards.size(path) if self.shards.exists(path) else "no"
+            if found != size:
+                raise ValueError(
+                    f"Every shard must have the size of the index; pack the folder again. "
+                    f"Received: {path} of {found} bytes, not {size}"
+                )
+        self.names = index["name"].combine_chunks()
+        self.images, self.places, self.offsets, self.lengths = (
+            index[name].to_numpy() for name in ("image", "shard", "offset", "length")
+        )
+        self.digests = index["sha256"]
+
+    def shard(self, number: int) -> str:
+        """Returns the path of a shard."""
+        return f"{self.folder}/{shard_name(number)}"
+
+    def position(self, path: str) -> int:
+        """Returns the number of files before `path` in the index."""
+        name = os.fsencode(path.lstrip("/"))
+        return bisect.bisect_left(self.names, name, key=lambda value: value.as_py())
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        """Returns the files and folders in a folder."""
+        prefix = path.strip("/") + "/" if path.strip("/") else ""
+        found, index = [], self.position(prefix)
+        while index < len(self.names) and self._name(index).startswith(prefix):
+            first, slash, _ = self._name(index)[len(prefix) :].partition("/")
+            if slash:
+                found.append({"name": f"{prefix}{first}", "type": "directory", "size": 0})
+                index = self.position(f"{prefix}{first}0")  # "0" follows "/"
+            else:
+                found.append(self._file(index))
+                index += 1
+        if not found:
+            found = [self.info(path)]
+        return found if detail else [entry["name"] for entry in found]
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        """Returns name, size and type of a file or folder."""
+        name, index = path.strip("/"), self.position(path)
+        if index < len(self.names) and self._name(index) == name:
+            return self._file(index)
+        index = self.position(f"{name}/")
+        if name and not (index < len(self.names) and self._name(index).startswith(f"{name}/")):
+            raise FileNotFoundError(f"{name} is not in {self.folder}")
+        return {"name": name, "type": "directory", "size": 0}
+
+    def find(self, path: str, *args: Any, detail: bool = False, **options: Any) -> Any:
+        """Returns all files below a folder, as a dictionary of `info` with `detail`."""
+        prefix = path.strip("/") + "/" if path.strip("/") else ""
+        names = {}
+        for index in range(self.position(prefix), len(self.names)):
+            if not self._name(index).startswith(prefix):
+                break
+            names[self._name(index)] = self._file(index) if detail else None
+        return names if detail else list(names)
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> bytes:
+        """Returns the content of a file, or raises `OSError` if its checksum is wrong."""
+        index, name = self.position(path), path.strip("/")
+        if index == len(self.names) or self._name(index) != name:
+            raise FileNotFoundError(f"{name} is not in {self.folder}")
+        first, length = int(self.offsets[index]), int(self.lengths[index])
+        shard = self.shard(int(self.places[index]))
+        record = self.shards.cat_file(shard, start=first, end=first + length + FOOTER)
+        content = record[:length]
+        if record[length:] != masked_crc(content):
+            raise OSError(5, f"the checksum of {name} is wrong in {shard}")
+        return content[start:end]
+
+    def _open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
+        if mode != "rb":
+            raise OSError(30, "Packed shards are read-only", path)
+        return io.BytesIO(self.cat_file(path))
+
+    def _name(self, index: int) -> str:
+        return os.fsdecode(self.names[index].as_py())
+
+    def _file(self, index: int) -> dict[str, Any]:
+        return {
+            "name": self._name(index),
+            "type": "file",
+            "size": int(self.lengths[index]),
+            "image": bool(self.images[index]),
+            "sha256": self.digests[index].as_py(),
+        }
+
+
+class PackedPath(UPath):
+    """Path of a file or folder in packed shards."""
+
+    def __str__(self) -> str:
+        try:
+            inner = self.path.strip("/")
+        except NotImplementedError:  # of a relative path
+            return super().__str__()
+        return f"{self.storage_options['folder']}/{inner}".rstrip("/")
+
+
+def root(folder: str) -> UPath:
+    """Returns the path of the root of packed shards in a folder, local or a URL."""
+    fsspec.register_implementation("packed", PackedFileSystem, clobber=True)
+    registry.register_implementation("packed", PackedPath, clobber=True)
+    return UPath("/", protocol="packed", folder=folder)
+
+
+def shard_name(number: int) -> str:
+    """Returns the file name of a shard."""
+    return f"files-{number:05d}.tfrecord"
+
+
+def record(content: bytes) -> bytes:
+    """Returns the record of a TFRecord file with a content."""
+    length = len(content).to_bytes(8, "little")
+    return length + masked_crc(length) + content + masked_crc(content)

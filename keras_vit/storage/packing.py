@@ -1,0 +1,284 @@
+"""Packing of folders into shards of TFRecord, and unpacking."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import PIL.ImageOps
+import pyarrow
+from pyarrow import parquet
+from rich.console import Console
+from rich.progress import track
+
+from keras_vit import arguments, output_folder
+from keras_vit.files import atomic_path, naming_full_disk, without_folders, write_json
+from keras_vit.image_conversion import workers
+from keras_vit.storage.errors import INDEX
+from keras_vit.storage.find_files import data_files
+from keras_vit.storage.packed_files import HEADER, record, shard_name
+from keras_vit.storage.paths import is_local, to_path
+
+SHARD_BYTES = 2**28
+_PLAN = "packing.json"
+_INDEX_SCHEMA = pyarrow.schema(
+    {
+        "name": pyarrow.binary(),
+        "image": pyarrow.bool_(),
+        "shard": pyarrow.int32(),
+        "offset": pyarrow.int64(),
+        "length": pyarrow.int64(),
+        "sha256": pyarrow.binary(32),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """Result of packing or unpacking.
+
+    Args:
+        files: Number of files, images and others.
+        images: Number of images among them.
+        size: Size of all files in bytes.
+        shards: Number of shards.
+    """
+
+    files: int
+    images: int
+    size: int
+    shards: int
+
+    def text(self) -> str:
+        """Returns the result as a line of text."""
+        others = self.files - self.images
+        return (
+            f"{self.images} images and {others} other files, {self.size / 1e6:,.1f} MB, in "
+            f"{self.shards} shards"
+        )
+
+
+def pack(
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    max_side: int | None = None,
+    processes: int | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    progress: bool = True,
+) -> Packed:
+    """Packs a folder into shards that `keras_vit.data.load` reads as it reads the folder.
+
+    Every file of the dataset is a record of a TFRecord file: images, masks, tables and annotations.
+    An index (Parquet) contains the name, shard, offset, length and SHA-256 of each. Hidden files,
+    backup copies and outputs of this package are left out. An interrupted call resumes.
+
+    Args:
+        source: The folder, local or in object storage. It is never changed.
+        destination: A new folder, or the folder of an interrupted call.
+        max_side: Maximum side in pixels; larger images are shrunk and encoded again. Masks and
+            boxes are not shrunk, so this is for classification.
+        processes: Number of processes; by default the number of processor cores.
+        shard_bytes: Size of a shard in bytes, before the last file that it contains.
+        progress: Whether to show a progress bar on the terminal.
+
+    Returns:
+        The number of files, images, bytes and shards.
+
+    Raises:
+        ValueError: If an argument is invalid, the folder has no images, or `destination` contains
+            other files.
+
+    Examples:
+        >>> import tempfile
+        >>> source, destination = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp()) / "packed"
+        >>> (source / "daisy").mkdir()
+        >>> PIL.Image.new("RGB", (5, 7)).save(source / "daisy" / "a.png")
+        >>> pack(source, destination, processes=1, progress=False).files
+        1
+        >>> sorted(path.name for path in destination.iterdir() if path.name[0] != ".")
+        ['files-00000.tfrecord', 'packed_index.parquet', 'packing.json']
+    """
+    processes = arguments.positive_int("processes", processes or os.cpu_count())
+    arguments.positive_int("shard_bytes", shard_bytes)
+    if max_side is not None:
+        arguments.positive_int("max_side", max_side)
+    folder, destination = to_path(source), Path(destination).resolve()
+    if not folder.is_dir():
+        raise ValueError(f"`source` must be an existing folder. Received: {source}")
+    if is_local(folder) and destination.is_relative_to(folder.resolve()):
+        raise ValueError(
+            f"`destination` must not be inside `source`. Received: {destination} in {folder}"
+        )
+    files = data_files(folder)
+    if not any(files.values()):
+        raise ValueError(f"`source` must contain images. Received: {source}, {len(files)} files")
+    sizes = [(folder / name).stat().st_size for name in files]
+    plan = {
+        "source": without_folders(str(source)),
+        "max_side": max_side,
+        "shard_bytes": shard_bytes,
+        "files": len(files),
+        "listing": hashlib.sha256(
+            json.dumps([*zip(files, sizes, strict=True)], ensure_ascii=True).encode()
+        ).hexdigest(),
+    }
+    shards = _shards(list(files.items()), sizes, shard_bytes)
+    planned = destination / _PLAN
+    found = json.loads(planned.read_text()) if planned.is_file() else plan
+    if found != plan:
+        raise ValueError(
+            "`destination` must be a new folder, or that of an interrupted call with the same "
+            f"files and options. Received: {destination}, packed from {found['source']}"
+        )
+    with output_folder.writing(destination, "data pack"), naming_full_disk(destination):
+        write_json(planned, plan)
+        for unfinished in destination.glob(f".{shard_name(0)[:6]}*"):  # of a killed process
+            shutil.rmtree(unfinished)
+        left = [i for i in range(len(shards)) if not _part(destination, i).is_file()]
+        write = functools.partial(_write_shard, source, destination, max_side)
+        if not (destination / INDEX).is_file():
+            with workers.pool(processes, chunksize=1) as run:
+                written = run(write, left, [shards[i] for i in left])
+                # A disabled progress bar prints a line in rich 13.
+                bar = track(written, "Packing", len(left), console=Console(stderr=True))
+                for _ in bar if progress else written:
+                    pass
+            _join(destination, len(shards))
+    return _summary(destination)
+
+
+def unpack(
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    progress: bool = True,
+) -> Packed:
+    """Writes the files of packed shards into a folder, after a check of their SHA-256.
+
+    Args:
+        source: Folder of the shards, local or in object storage.
+        destination: A new folder, or that of an interrupted call; files that are complete are kept.
+        progress: Whether to show a progress bar on the terminal.
+
+    Returns:
+        The number of files, images, bytes and shards.
+
+    Raises:
+        ValueError: If `source` does not contain packed shards, or a file in `destination` differs.
+        OSError: If a file in a shard is damaged.
+    """
+    root = to_path(source)
+    if is_local(root) or root.protocol != "packed":
+        raise ValueError(f"`source` must be a folder of packed shards. Received: {source}")
+    packed, destination = root.fs, Path(destination)
+    found = packed.find("", detail=True)
+    files = track(found.items(), "Unpacking", len(found), console=Console(stderr=True))
+    with naming_full_disk(destination):
+        for name, info in files if progress else found.items():
+            content, target = packed.cat_file(name), destination / name
+            if hashlib.sha256(content).digest() != info["sha256"]:
+                raise OSError(5, "The SHA-256 of a file is wrong; pack the folder again", name)
+            if not target.is_file():
+                with atomic_path(target) as temporary:
+                    temporary.write_bytes(content)
+            elif target.read_bytes() != content:
+                raise ValueError(
+                    "`destination` must not contain other files of the same names. Received: "
+                    f"{target}, which differs"
+                )
+    images = sum(info["image"] for info in found.values())
+    size = sum(info["size"] for info in found.values())
+    return Packed(len(found), images, size, len(packed.sizes))
+
+
+def _shards(
+    files: list[tuple[str, bool]], sizes: list[int], shard_bytes: int
+) -> list[list[tuple[str, bool]]]:
+    """Divides files, in order, into shards of about the same size."""
+    shards: list[list[tuple[str, bool]]] = [[]]
+    filled = 0
+    for file, size in zip(files, sizes, strict=True):
+        if filled >= shard_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append(file)
+        filled += size
+    return shards
+
+
+def _part(destination: Path, number: int) -> Path:
+    return destination / f"{shard_name(number)}.{INDEX}"
+
+
+def _write_shard(
+    source: str | os.PathLike[str],
+    destination: Path,
+    max_side: int | None,
+    number: int,
+    files: list[tuple[str, bool]],
+) -> None:
+    """Writes one shard, and then its part of the index."""
+    folder = to_path(source)
+    rows: list[dict[str, Any]] = []
+    with atomic_path(destination / shard_name(number)) as temporary, temporary.open("wb") as file:
+        for name, image in files:
+            content = (folder / name).read_bytes()
+            if image and max_side:
+                content = _shrunk(content, max_side)
+            rows.append(
+                {
+                    "name": os.fsencode(name),
+                    "image": image,
+                    "shard": number,
+                    "offset": file.tell() + HEADER,
+                    "length": len(content),
+                    "sha256": hashlib.sha256(content).digest(),
+                }
+            )
+            file.write(record(content))
+    with atomic_path(_part(destination, number)) as temporary:
+        parquet.write_table(pyarrow.Table.from_pylist(rows, _INDEX_SCHEMA), temporary)
+
+
+def _join(destination: Path, number: int) -> None:
+    """Writes the index of all shards, sorted by name, and removes its parts."""
+    parts = [_part(destination, i) for i in range(number)]
+    table = pyarrow.concat_tables(map(parquet.read_table, parts)).sort_by("name")
+    sizes = [str((destination / shard_name(i)).stat().st_size) for i in range(number)]
+    metadata = {"version": "1", "sizes": " ".join(sizes)}
+    with atomic_path(destination / INDEX) as temporary:
+        parquet.write_table(table.replace_schema_metadata(metadata), temporary)
+    for part in parts:
+        part.unlink()
+
+
+def _shrunk(content: bytes, max_side: int) -> bytes:
+    """Returns an image with sides of at most `max_side` pixels; damaged images stay as they are."""
+    try:
+        with PIL.Image.open(io.BytesIO(content)) as image:
+            if max(image.size) <= max_side:
+                return content
+            profile, format = image.info.get("icc_profile"), image.format
+            small = PIL.ImageOps.exif_transpose(image)
+        small.thumbnail((max_side, max_side), PIL.Image.Resampling.LANCZOS)
+        out = io.BytesIO()
+        small.save(out, format, quality=95, icc_profile=profile)
+    except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
+        return content
+    return out.getvalue()
+
+
+def _summary(destination: Path) -> Packed:
+    index = parquet.read_table(destination / INDEX)
+    images = int(index["image"].to_numpy().sum())
+    shards = len(index.schema.metadata[b"sizes"].split())
+    return Packed(len(index), images, int(index["length"].to_numpy().sum()), shards)

@@ -1,0 +1,124 @@
+"""Paths of files on local disks, in object storage (s3://, gs://) and in packed shards."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_vit.arguments import URL_SCHEMES
+from keras_vit.storage.errors import INDEX, reading
+
+#: A `pathlib.Path`, or a path of universal-pathlib with the same methods.
+AnyPath = Any
+
+
+def is_url(source: str | os.PathLike[str]) -> bool:
+    """Returns whether a data source is in object storage."""
+    return str(source).startswith(URL_SCHEMES)
+
+
+def is_local(path: AnyPath) -> bool:
+    """Returns whether a path is one of the operating system."""
+    return isinstance(path, (str, os.PathLike))
+
+
+def to_path(source: str | os.PathLike[str] | AnyPath) -> AnyPath:
+    """Returns the path of a file or folder; for a folder of packed shards, the root inside.
+
+    Raises:
+        ImportError: If the packages of the extra `cloud` are not installed.
+        ValueError: If a URL cannot be read: no such bucket or folder, no permission or
+            credentials, no connection.
+    """
+    if not is_local(source):
+        return source
+    if not is_url(source):
+        local = Path(source).expanduser()
+        return _packed(local) if (local / INDEX).is_file() else local
+    from upath import UPath
+
+    with reading(os.fspath(source)):
+        path = UPath(os.fspath(source).rstrip("/"))
+        path.fs.info(path.path)
+        return _packed(path) if path.fs.exists(f"{path.path}/{INDEX}") else path
+
+
+def _packed(folder: AnyPath) -> AnyPath:
+    from keras_vit.storage.packed_files import root
+
+    return root(str(folder))
+
+
+def below(folder: AnyPath, *names: str) -> AnyPath:
+    """Returns the path of names below each other in a folder, without `.` and `..`."""
+    if is_local(folder):
+        return Path(os.path.normpath(folder.joinpath(*names)))
+    for part in "/".join(names).split("/"):
+        if part not in ("", "."):
+            folder = folder.parent if part == ".." else folder / part
+    return folder
+
+
+def names_below(folder: AnyPath) -> list[str]:
+    """Returns the names of all files below a folder, relative to it, sorted."""
+    if is_local(folder):
+        files = (Path(place, file) for place, _, names in os.walk(folder) for file in names)
+        return sorted(path.relative_to(folder).as_posix() for path in files)
+    return sorted(infos_below(folder))
+
+
+def infos_below(folder: AnyPath) -> dict[str, dict[str, Any]]:
+    """Returns the relative name of each file below a folder that is not local, with its `info`."""
+    prefix = folder.path.strip("/") + "/" if folder.path.strip("/") else ""
+    found = folder.fs.find(folder.path, detail=True)
+    return {path.lstrip("/").removeprefix(prefix): info for path, info in found.items()}
+
+
+def reference(path: AnyPath) -> Any:
+    """Returns a value for `to_path` to store in an array: a string for a local file."""
+    return str(path) if is_local(path) else path
+
+
+class StoredFiles(Sequence[bytes]):
+    """Contents of files in object storage or packed shards, each read when it is used.
+
+    Args:
+        folder: The folder, not a local one.
+        names: Name of each file, relative to the folder.
+    """
+
+    def __init__(self, folder: AnyPath, names: Sequence[str]) -> None:
+        self.folder, self.names = folder, names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: Any) -> Any:
+        path = f"{self.folder.path.rstrip('/')}/{self.names[index]}"
+        try:
+            return self.folder.fs.cat_file(path)
+        except FileNotFoundError as error:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+        except Exception as error:  # every client library has its own classes of errors
+            raise OSError(errno.EIO, str(error), path) from error
+
+    def subset(self, indices: Any) -> StoredFiles:
+        """Returns the files at `indices`, without reading them."""
+        return StoredFiles(self.folder, [self.names[i] for i in indices])
+
+
+def placed(folder: AnyPath, paths: Sequence[AnyPath]) -> dict[str, Any]:
+    """Returns the names, and `paths` or `encoded`, of `Examples` for paths relative to a folder."""
+    names = tuple(os.path.relpath(str(path), str(folder)) for path in paths)
+    files = {"paths": tuple(map(str, paths))} if is_local(folder) else files_of(folder, names)
+    return {"names": names, **files}
+
+
+def files_of(folder: AnyPath, names: Sequence[str]) -> dict[str, Any]:
+    """Returns the fields `paths` or `encoded` of `Examples`, for files of a folder."""
+    if is_local(folder):
+        return {"paths": tuple(str(folder / name) for name in names)}
+    return {"encoded": StoredFiles(folder, names)}

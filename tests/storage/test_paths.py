@@ -1,0 +1,105 @@
+"""The same dataset from a folder, from shards, and from a server of S3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_vit import data, tasks
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.storage.packing import pack
+from keras_vit.storage.paths import StoredFiles, below, names_below, placed, reference, to_path
+from tests.storage.conftest import KINDS, TASKS, write_dataset
+
+pytestmark = pytest.mark.tensorflow
+
+
+def upload(folder: Path, url: str) -> str:
+    import s3fs
+
+    s3fs.S3FileSystem().put(f"{folder}/", url, recursive=True)
+    return url
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def sources(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, s3: str):
+    kind = request.param
+    folder = write_dataset(tmp_path_factory.mktemp(kind), kind)
+    packed = tmp_path_factory.mktemp("packed") / kind
+    pack(folder, packed, processes=1, shard_bytes=3000, progress=False)
+    urls = [upload(path, f"{s3}/{name}/{kind}") for path, name in ((folder, "a"), (packed, "b"))]
+    return TASKS.get(kind, "classification"), str(folder), [str(packed), *urls]
+
+
+def test_every_source_contains_the_same(sources) -> None:
+    task, folder, others = sources
+    expected = tasks.get(task).load(folder)
+    for source in others:
+        found = tasks.get(task).load(source)
+        assert isinstance(found.encoded, StoredFiles)
+        for field in ("names", "splits", "class_names", "columns"):
+            assert getattr(found, field) == getattr(expected, field), (source, field)
+        assert [found.read(i) for i in range(8)] == [expected.read(i) for i in range(8)]
+        texts = [[e.kind.text(e, i) for i in range(8)] for e in (found, expected)]
+        assert texts[0] == texts[1]
+        assert found.source.rstrip("/") == expected.source.replace(folder, source)
+        ignored = {k: n for k, n in expected.ignored.items() if k != "hidden"}
+        assert {k: n for k, n in found.ignored.items() if k != "hidden"} == ignored
+        assert found.places()[0] == f"{source}/{found.names[0]}"
+
+
+def test_every_source_makes_the_same_batches(sources) -> None:
+    task, folder, others = sources
+    if not folder.endswith(("folder0", "masks0", "voc0")):
+        pytest.skip("these three have all kinds of targets")
+    batches = []
+    for source in (folder, *others):
+        examples = tasks.get(task).load(source).subset([1, 3, 4, 5, 7])
+        dataset = data.training_dataset(
+            examples, Preprocessing(size=(16, 12)), data.Augmentation(), batch_size=2, epochs=2
+        )
+        batches.append(
+            [array.tobytes() for batch in dataset.as_numpy_iterator() for array in batch]
+        )
+    assert batches[1:] == batches[:1] * (len(batches) - 1)
+
+
+def test_images_of_a_table_may_be_named_without_folder_and_suffix(s3: str, tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path, "table")
+    text = (folder / "labels.csv").read_text()
+    (folder / "labels.csv").write_text(text.replace("images/", "").replace(".png", ""))
+    expected = data.load(folder)
+    found = data.load(f"{upload(folder, f'{s3}/short')}/labels.csv")
+    assert found.names == expected.names
+    np.testing.assert_array_equal(found.targets, expected.targets)
+
+
+def test_a_file_that_disappears_is_a_bad_image(s3: str, tmp_path: Path) -> None:
+    import s3fs
+
+    examples = data.load(upload(write_dataset(tmp_path, "folder"), f"{s3}/lost"))
+    s3fs.S3FileSystem().rm(f"{s3}/lost/tulip/5.png")
+    assert data.audit(examples, progress=False).bad == (
+        ("tulip/5.png", "cannot be read: No such file or directory"),
+    )
+
+
+def test_local_paths_stay_local(tmp_path: Path) -> None:
+    assert to_path(str(tmp_path)) == tmp_path == to_path(tmp_path)
+    assert below(tmp_path, "a", "../b/./c.png") == tmp_path / "b" / "c.png"
+    assert below(tmp_path, "/c.png") == Path("/c.png")
+    assert reference(tmp_path) == str(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.txt").write_text("")
+    assert names_below(tmp_path) == ["a/b.txt"]
+    paths = [tmp_path / "a" / "b.txt"]
+    assert placed(tmp_path, paths) == {"names": ("a/b.txt",), "paths": (str(paths[0]),)}
+
+
+def test_dots_in_urls_are_resolved(s3: str, tmp_path: Path) -> None:
+    root = to_path(upload(write_dataset(tmp_path, "folder"), f"{s3}/dots"))
+    assert below(root / "rose", "..", "tulip/./5.png").read_bytes().startswith(b"\x89PNG")
+    assert names_below(root)[:2] == ["rose/.hidden.png", "rose/0.png"]
+    assert reference(root) is root
