@@ -80,7 +80,7 @@ def test_tables_of_predictions_have_no_formulas(tmp_path: Path) -> None:
 
     path = tmp_path / "predictions.csv"
     row = {"file": "-a.jpg", "label": HOSTILE[0], "score": -0.5}
-    prediction_table.write_table(path, list(row), [row])
+    prediction_table.write_table(path, list(row), 1, lambda start: iter([([row], True)]))
     assert path.read_text().splitlines()[1] == f"'-a.jpg,'{HOSTILE[0]},-0.5"
 
 

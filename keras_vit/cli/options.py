@@ -329,18 +329,25 @@ def _flag(parameter: str) -> str:
     return f"--{parameter.strip('_').replace('_', '-')}"
 
 
-def find_images(sources: list[Path]) -> list[str]:
-    """Lists the image files given as arguments, in folders or on standard input."""
-    from keras_vit.storage.find_files import find_files
+def find_images(sources: Sequence[str | Path]) -> list[Any]:
+    """Lists the images given as arguments, in folders or on standard input.
 
-    found = []
+    An image is a path, or a `StoredFile` in object storage or packed shards.
+    """
+    from keras_vit.storage.find_files import find_files
+    from keras_vit.storage.paths import StoredFile, files_of, is_local, to_path
+
+    found: list[Any] = []
     for source in sources:
-        if source == STANDARD_INPUT:
+        if str(source) == str(STANDARD_INPUT):
             found += [line for line in sys.stdin.read().split("\n") if line.strip()]
-        elif source.is_dir():
-            found += [str(source / name) for name in find_files(source).images]
-        else:
+        elif not (path := to_path(source)).is_dir():
             found.append(str(source))
+        elif is_local(path):
+            found += [str(path / name) for name in find_files(path).images]
+        else:
+            files = files_of(path, find_files(path).images)["encoded"]
+            found += [StoredFile(files, index) for index in range(len(files))]
     if not found:
         raise ValueError(
             f"`SOURCE` must contain at least one image. Received: {', '.join(map(str, sources))}"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +19,7 @@ from keras_vit.cli import prediction_table
 from keras_vit.cli.model_argument import check_run, load_given_model
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
+from keras_vit.storage.paths import is_url
 
 if TYPE_CHECKING:
     from keras_vit.export import Prediction
@@ -23,11 +27,12 @@ if TYPE_CHECKING:
 
 def predict(
     sources: Annotated[
-        list[Path],
+        list[str],
         opt.argument(
             "[RUN] SOURCE...",
             "RUN: run folder, exported file or folder of exports (omit it with --server). SOURCE: "
-            "image files, folders of images, or - to read file names from standard input.",
+            "image files, folders of images, packed shards, s3:// or gs:// folders, or - to read "
+            "file names from standard input.",
         ),
     ],
     to: Annotated[
@@ -100,7 +105,7 @@ def predict(
     """
     size = opt.parse_size(image_size)
     batch_size = batch_size or (16 if server else 32)  # a server takes at most 16
-    model = None if server else sources[0]
+    model = None if server else Path(sources[0])
     given = sources if server else sources[1:]
     if not given:
         raise ValueError(
@@ -109,7 +114,7 @@ def predict(
         )
     if model is not None:
         opt.check_exists("RUN", model, "a run folder or an exported file")
-        if not _is_model(model) and (swapped := list(filter(_is_model, given))):
+        if not _is_model(model) and (swapped := [p for p in given if _is_model(Path(p))]):
             raise ValueError(
                 "`RUN` must be the first argument, as in `keras-vit predict "
                 f"{swapped[0]} {model}`. Received: {' '.join(map(str, sources))}"
@@ -128,7 +133,8 @@ def predict(
     headers = dict(map(_header, header or ()))
     opt.check_exists("--certificate", certificate, "a PEM file")
     opt.check_exists("--classes", classes, "a file classes.pb")
-    opt.check_files("SOURCE", [p for p in given if p != opt.STANDARD_INPUT], folders=True)
+    local = [Path(p) for p in given if p != str(opt.STANDARD_INPUT) and not is_url(p)]
+    opt.check_files("SOURCE", local, folders=True)
     opt.check_new_file("--to", to, prediction_table.SUFFIXES)
     start_keras()
     from keras_vit import export
@@ -156,27 +162,36 @@ def predict(
             )
             table: Table = Scores(multi_label=True)
             rows = classes.read_bytes() if classes else None
-            found: Iterator[Any] = _ask(client, paths, batch_size, rows)
-            if to:
-                found = map(_of_classifier, found)
+            identity = {"server": f"{server} {name} {version}"}
+
+            def predict(images: Sequence[Any]) -> Iterator[Any]:
+                found = _ask(client, images, batch_size, rows)
+                return map(_of_classifier, found) if to else found
+
         else:
             network: Any = model
             if model and constructor:
                 network = load_given_model(model, constructor, size, classifier=not embed)
             if embed:
                 table = prediction_table.Embeddings()
-                found = export.embed(network, paths, batch_size)
+                predict = functools.partial(export.embed, network, batch_size=batch_size)
             else:
                 predictor = export.load_predictor(network, trust=trust)
                 if to:
                     table = predictor.task.table(predictor.preprocessing, every_class=every_class)
-                found = predictor.iterate(paths, batch_size, top)
+                predict = functools.partial(predictor.iterate, batch_size=batch_size, top=top)
+            identity = _identity(model, constructor, size)
+            if not embed:
+                identity["preprocessing"] = json.dumps(predictor.preprocessing.get_config())
         if to and to.suffix == ".json" and not hasattr(table, "coco_rows"):
             raise ValueError(
                 "`--to` must end in .csv, .jsonl or .parquet, because results in the format of "
                 f"COCO need a detector. Received: --to {to}"
             )
-        failed = _write(to, table, paths, found) if to else _print(paths, found, top)
+        if to:
+            failed = _write(to, table, paths, predict, identity)
+        else:
+            failed = _print(list(map(str, paths)), predict(paths), top)
     if failed:
         raise typer.Exit(1)
 
@@ -185,6 +200,19 @@ def _is_model(path: Path) -> bool:
     parts = ("config.yaml", "saved_model.pb", "batching.config")  # of a run, an export, exports
     is_file = path.suffix in (".keras", ".tflite", ".onnx", ".xml")
     return is_file or any((path / part).is_file() for part in parts)
+
+
+def _identity(model: Path | None, constructor: str | None, size: Any) -> dict[str, str]:
+    """Returns the SHA-256 of a model's files, and with which constructor they are loaded."""
+    from keras_vit.export.manifest import sha256
+
+    path = model or Path()
+    if (path / "last.keras").is_file():
+        path = path / "last.keras"
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    digests = [sha256(file) for file in files]
+    found = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return {"model_sha256": found, "constructor": f"{constructor} {size}" if constructor else ""}
 
 
 def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
@@ -197,34 +225,42 @@ def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
     return failed
 
 
-def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
+def _write(
+    to: Path,
+    table: Any,
+    images: Sequence[Any],
+    predict: Callable[[Sequence[Any]], Iterator[Any]],
+    identity: dict[str, str],
+) -> int:
     """Writes predictions to a table; returns the number of images that could not be read."""
     from rich.console import Console
     from rich.progress import track
 
-    failed = 0
-
     rows_of = table.coco_rows if to.suffix == ".json" else table.rows
     pictures, folder = getattr(table, "write_pictures", None), to.with_suffix("")
 
-    def rows() -> Iterator[dict[str, Any]]:
-        nonlocal failed
-        answers = track(found, "Predicting", len(paths), console=Console(stderr=True))
-        for path, answer in zip(paths, answers, strict=True):
+    def rows_from(start: int) -> Iterator[tuple[list[dict[str, Any]], bool]]:
+        left = images[start:]
+        answers = track(predict(left), "Predicting", len(left), console=Console(stderr=True))
+        for path, answer in zip(map(str, left), answers, strict=True):
             if pictures:
                 pictures(folder, path, answer)
-            failed += bool(answer.message if hasattr(answer, "message") else answer[1])
-            yield from rows_of(path, answer)
+            message = answer.message if hasattr(answer, "message") else answer[1]
+            yield rows_of(path, answer), not message
 
+    names = hashlib.sha256()
+    for image in images:
+        names.update(f"{image}\0".encode(errors="surrogateescape"))
+    identity |= {"images_sha256": names.hexdigest(), "columns": "|".join(table.columns)}
     with output_folder.writing(folder, "predict") if pictures else contextlib.nullcontext():
-        prediction_table.write_table(to, table.columns, rows())
+        failed = prediction_table.write_table(to, table.columns, len(images), rows_from, identity)
     also = f" and {folder}/" if pictures else ""
-    print(f"Written: {to}{also} ({len(paths)} images, {failed} of which cannot be read)")
+    print(f"Written: {to}{also} ({len(images)} images, {failed} of which cannot be read)")
     return failed
 
 
 def _ask(
-    client: Any, paths: list[str], batch_size: int, classes: bytes | None
+    client: Any, paths: Sequence[Any], batch_size: int, classes: bytes | None
 ) -> Iterator[Prediction]:
     """Yields a server's predictions for image files."""
     import numpy as np

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from keras_vit import files, output_folder
 from keras_vit.cli.options import check_new_file
-from keras_vit.escapes import csv_cell
+from keras_vit.escapes import csv_cell, say
 
 if TYPE_CHECKING:
     import numpy as np
 
 SUFFIXES = (".csv", ".jsonl", ".parquet", ".json")
-_PART = 1000  # rows of a Parquet file buffered in memory
+IMAGES_OF_A_PART = 1024  # a multiple of usual batch sizes
+PARTS_OF_A_ROW_GROUP = 16  # of a Parquet file, in memory at once
+_PARTS = "*.part"
 
 Row = dict[str, Any]
 
@@ -36,45 +40,112 @@ class Embeddings:
         return [{"file": file, "embedding": embedding, "message": message or None}]
 
 
-def write_table(path: Path, names: list[str], rows: Iterable[Row]) -> None:
-    """Writes a table; the file appears at `path` only when complete."""
+def write_table(
+    path: Path,
+    names: list[str],
+    number: int,
+    rows_from: Callable[[int], Iterator[tuple[list[Row], bool]]],
+    identity: dict[str, str] | None = None,
+) -> int:
+    """Writes a table in parts and joins them; the file appears at `path` only when complete.
+
+    Complete parts of an interrupted call with the same `identity` are kept.
+
+    Args:
+        path: The file to write.
+        names: The columns.
+        number: Number of images.
+        rows_from: Function from the index of an image to the rows of this and of all later images,
+            each with whether the image could be read.
+        identity: What determines the rows, by name; metadata of a Parquet file.
+
+    Returns:
+        The number of images that could not be read.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial, lock = (path.with_name(f".{path.name}.{end}") for end in ("partial", "lock"))
+    partial, parts, lock = (
+        path.with_name(f".{path.name}.{end}") for end in ("partial", "parts", "lock")
+    )
+    identity = {"images": str(number), **(identity or {})}
     with output_folder.alone(lock, lambda: f"to={path}, which is in use by another process"):
         try:
-            write_rows = _WRITERS[path.suffix]
             with files.naming_full_disk(path):
-                write_rows(partial, names, rows)
+                failed = _write_parts(parts, path.suffix, names, number, rows_from, identity)
+                _JOINS[path.suffix](sorted(parts.glob(_PARTS)), partial, names, identity)
             check_new_file("--to", path, SUFFIXES)  # another program may have written it meanwhile
             os.replace(partial, path)
+            shutil.rmtree(parts)
         finally:
             partial.unlink(missing_ok=True)
+            if parts.is_dir() and not any(parts.glob(_PARTS)):
+                shutil.rmtree(parts)
             lock.unlink(missing_ok=True)
+    return failed
+
+
+def _write_parts(
+    folder: Path,
+    suffix: str,
+    names: list[str],
+    number: int,
+    rows_from: Callable[[int], Iterator[tuple[list[Row], bool]]],
+    identity: dict[str, str],
+) -> int:
+    """Writes the missing parts; returns the number of images that could not be read."""
+    settled = folder / "identity.json"
+    if settled.is_file() and json.loads(settled.read_text(encoding="utf-8")) != identity:
+        print("Starting anew: an interrupted call had another model, other images or options.")
+        shutil.rmtree(folder)
+    folder.mkdir(exist_ok=True)
+    files.write_json(settled, identity)
+    done = sorted(folder.glob(_PARTS))
+    failed = sum(int(part.stem.partition("-")[2]) for part in done)
+    if done:
+        say(f"Resuming after {min(len(done) * IMAGES_OF_A_PART, number)} of {number} images.")
+    answers = rows_from(len(done) * IMAGES_OF_A_PART)
+    for index in range(len(done), -(-number // IMAGES_OF_A_PART)):
+        unreadable = 0
+
+        def rows() -> Iterator[Row]:
+            nonlocal unreadable
+            for of_image, readable in islice(answers, IMAGES_OF_A_PART):
+                unreadable += not readable
+                yield from of_image
+
+        temporary = folder / "unfinished"
+        _PART_WRITERS[suffix](temporary, names, rows(), sorted(folder.glob(_PARTS))[:1])
+        os.replace(temporary, folder / f"{index:08d}-{unreadable}.part")
+        failed += unreadable
+    return failed
 
 
 def _text(path: Path) -> IO[str]:
     return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
 
 
-def _csv(path: Path, names: list[str], rows: Iterable[Row]) -> None:
+def _csv(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
     with _text(path) as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
         writer.writerows({name: csv_cell(v) for name, v in row.items()} for row in rows)
 
 
-def _json_lines(path: Path, names: list[str], rows: Iterable[Row]) -> None:
+def _json_lines(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
     with _text(path) as file:
         for row in rows:
             file.write(json.dumps({n: row[n] for n in names if row.get(n) is not None}) + "\n")
 
 
-def _parquet(path: Path, names: list[str], rows: Iterable[Row]) -> None:
+def _json(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
+    with _text(path) as file:
+        for row in rows:
+            file.write(f"{json.dumps(row)},\n")
+
+
+def _parquet(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    left = iter(rows)
-    part = list(islice(left, _PART))
+    part = list(rows)
 
     def kind(name: str) -> Any:
         if name == "embedding":
@@ -84,21 +155,55 @@ def _parquet(path: Path, names: list[str], rows: Iterable[Row]) -> None:
         return pyarrow.float32() if number or not name.startswith(texts) else pyarrow.string()
 
     schema = pyarrow.schema([(name, kind(name)) for name in names])
+    if first:
+        schema = parquet.read_schema(first[0])
+    for row in part:
+        row["file"] = row["file"].encode(errors="backslashreplace").decode()
+    parquet.write_table(pyarrow.Table.from_pylist(part, schema), path)
+
+
+def _join_text(parts: list[Path], path: Path, before: str = "", after: str = "") -> None:
+    with path.open("wb") as file:
+        file.write(before.encode(errors="backslashreplace"))
+        for part in parts:
+            with part.open("rb") as content:
+                shutil.copyfileobj(content, file)
+        file.write(after.encode())
+
+
+def _join_csv(parts: list[Path], path: Path, names: list[str], identity: dict[str, str]) -> None:
+    header = io.StringIO()
+    csv.writer(header, lineterminator="\n").writerow(names)
+    _join_text(parts, path, header.getvalue())
+
+
+def _join_json(parts: list[Path], path: Path, names: list[str], identity: dict[str, str]) -> None:
+    _join_text(parts, path, "[\n")
+    with path.open("rb+") as file:  # without the last comma
+        file.seek(-2, os.SEEK_END)
+        empty = file.read() == b"[\n"
+        file.seek(-1 if empty else -2, os.SEEK_END)
+        file.truncate()
+        file.write(b"]\n" if empty else b"\n]\n")
+
+
+def _join_parquet(
+    parts: list[Path], path: Path, names: list[str], identity: dict[str, str]
+) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = parquet.read_schema(parts[0]).with_metadata(identity)
     with parquet.ParquetWriter(path, schema) as writer:
-        while part:
-            for row in part:
-                row["file"] = row["file"].encode(errors="backslashreplace").decode()
-            writer.write_table(pyarrow.Table.from_pylist(part, schema))
-            part = list(islice(left, _PART))
+        for start in range(0, len(parts), PARTS_OF_A_ROW_GROUP):
+            some = map(parquet.read_table, parts[start : start + PARTS_OF_A_ROW_GROUP])
+            writer.write_table(pyarrow.concat_tables(some).cast(schema))
 
 
-def _json(path: Path, names: list[str], rows: Iterable[Row]) -> None:
-    with _text(path) as file:
-        before = "["
-        for row in rows:
-            file.write(f"{before}\n{json.dumps(row)}")
-            before = ","
-        file.write("[]\n" if before == "[" else "\n]\n")
-
-
-_WRITERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet, ".json": _json}
+_PART_WRITERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet, ".json": _json}
+_JOINS: dict[str, Callable[[list[Path], Path, list[str], dict[str, str]], None]] = {
+    ".csv": _join_csv,
+    ".jsonl": lambda parts, path, *_: _join_text(parts, path),
+    ".parquet": _join_parquet,
+    ".json": _join_json,
+}

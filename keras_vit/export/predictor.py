@@ -19,9 +19,10 @@ from keras_vit.data.image_reading import LOCAL, read_each
 from keras_vit.files import read_file
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format, text_format
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.storage.paths import StoredFile
 from keras_vit.tasks.registry import of
 
-Image = str | os.PathLike[str] | bytes | np.ndarray | PIL.Image.Image
+Image = str | os.PathLike[str] | bytes | np.ndarray | PIL.Image.Image | StoredFile
 # Outputs (B, ...), and an error message for each image.
 Answers = tuple[np.ndarray, list[str]]
 
@@ -237,8 +238,10 @@ def encoded(image: Image) -> tuple[bytes, str]:
     """Converts an image to encoded bytes; returns the bytes and an error message."""
     if isinstance(image, bytes):
         return _of_known_format(image)
-    if isinstance(image, (str, os.PathLike)):
+    if isinstance(image, (str, os.PathLike, StoredFile)):
         try:
+            if isinstance(image, StoredFile):
+                return _of_known_format(image.read())
             return _of_known_format(read_file("images", image))
         except OSError as error:
             return b"", f"cannot be read: {error.strerror}"

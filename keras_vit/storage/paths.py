@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras_vit.arguments import URL_SCHEMES
 from keras_vit.storage.errors import INDEX, reading
@@ -108,6 +108,20 @@ class StoredFiles(Sequence[bytes]):
     def subset(self, indices: Any) -> StoredFiles:
         """Returns the files at `indices`, without reading them."""
         return StoredFiles(self.folder, [self.names[i] for i in indices])
+
+
+class StoredFile(NamedTuple):
+    """One file of `StoredFiles`."""
+
+    files: StoredFiles
+    place: int
+
+    def __str__(self) -> str:
+        return f"{self.files.folder}/{self.files.names[self.place]}"
+
+    def read(self) -> bytes:
+        """Returns the content of the file, or raises `OSError`."""
+        return self.files[self.place]
 
 
 def placed(folder: AnyPath, paths: Sequence[AnyPath]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pyarrow import parquet
 
 from keras_vit import save_weights, zoo
 from keras_vit.export import embed, load_predictor
+from keras_vit.storage.packing import pack
 from tests.cli.commands import Call, check_failure
 
 pytestmark = pytest.mark.tensorflow
@@ -171,9 +172,9 @@ def test_predict_that_is_killed_ends_as_an_undisturbed_one(
 
     alone, to = tmp_path / "alone.csv", tmp_path / "answers.csv"
     assert start(alone).wait() == 1
-    for _ in range(5):
+    for part in ("unfinished", "unfinished", "00000000-*.part", "00000001-*.part"):
         process = start(to)
-        while process.poll() is None and not (tmp_path / ".answers.csv.partial").exists():
+        while process.poll() is None and not any(tmp_path.glob(f".answers.csv.parts/{part}")):
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -181,3 +182,14 @@ def test_predict_that_is_killed_ends_as_an_undisturbed_one(
     assert start(to).wait() == 1
     assert to.read_bytes() == alone.read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"alone.csv", "answers.csv"}
+
+
+def test_predict_reads_packed_images(run: Path, folder: Path, call: Call, tmp_path: Path) -> None:
+    pack(folder, tmp_path / "packed", processes=1, progress=False)
+    tables = []
+    for source in (folder, tmp_path / "packed"):
+        to = tmp_path / f"{source.name}.csv"
+        call("predict", run, source, "--to", to)
+        tables.append(to.read_text().replace(f"{source}/", ""))
+    assert tables[0] == tables[1]
+    assert tables[0].count("\n") > 2

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import errno
+import functools
+import itertools
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,14 @@ pytestmark = pytest.mark.tensorflow
 LABELS = ("ant", "bee", "cow")
 GOOD = Prediction(np.float32([0.25, 0.625, 0.125]), ("bee", "ant", "cow"), (0.625, 0.25, 0.125))
 BAD = Prediction(np.zeros(3, np.float32), (), (), message="The image is empty")
+
+
+def write(path: Path, names: list[str], rows: Iterable[dict[str, Any]], number: int = 9) -> int:
+    """Writes a table whose images have a row each."""
+    left = ((([row], "message" not in row)) for row in rows)
+    return prediction_table.write_table(
+        path, names, number, lambda start: itertools.islice(left, start, None)
+    )
 
 
 def test_columns_and_rows_agree() -> None:
@@ -67,7 +78,7 @@ def test_an_error_leaves_no_file(suffix: str, tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prediction_table.write_table(path, ["file"], rows())
+        write(path, ["file"], rows())
     assert os.listdir(tmp_path) == []
 
 
@@ -77,7 +88,7 @@ def test_full_disk_names_the_table(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left on device") as error:
-        prediction_table.write_table(tmp_path / "a.csv", ["path"], rows())
+        write(tmp_path / "a.csv", ["path"], rows())
     assert error.value.filename == str(tmp_path / "a.csv")
     assert not list(tmp_path.iterdir())
 
@@ -90,10 +101,12 @@ def test_a_table_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
         path.write_text("of another program")
 
     with pytest.raises(ValueError, match=r"`--to` must not exist yet\. Received: .*table\.csv"):
-        prediction_table.write_table(path, ["file"], rows())
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [
-        ("table.csv", "of another program")
-    ]
+        write(path, ["file"], rows())
+    assert path.read_text() == "of another program"
+    path.unlink()
+    write(path, ["file"], [])  # from the parts
+    assert path.read_text() == "file\na.jpg\n"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_two_that_write_are_kept_apart(tmp_path: Path) -> None:
@@ -101,25 +114,80 @@ def test_two_that_write_are_kept_apart(tmp_path: Path) -> None:
 
     def rows() -> Iterator[dict[str, Any]]:
         with pytest.raises(ValueError, match="which is in use by another process"):
-            prediction_table.write_table(path, ["file"], [])
+            write(path, ["file"], [])
         yield {"file": "a.jpg"}
 
-    prediction_table.write_table(path, ["file"], rows())
+    write(path, ["file"], rows())
     assert path.read_text() == "file\na.jpg\n"
 
 
-def test_parquet_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction_table, "_PART", 2)
-    path = tmp_path / "answers.parquet"
-    rows = [{"file": f"{i}.jpg", "score": i / 4} for i in range(5)]
-    prediction_table.write_table(path, ["file", "score"], rows)
-    assert parquet.read_table(path).to_pylist() == rows
-    assert parquet.ParquetFile(path).num_row_groups == 3
+@pytest.mark.parametrize("suffix", prediction_table.SUFFIXES)
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_parts_make_up_the_table(
+    suffix: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"file": f"{i}.jpg", "score": i / 4} for i in range(number)]
+    names = ["file", "score"]
+    assert write(tmp_path / f"whole{suffix}", names, map(dict, rows), max(number, 1)) == 0
+    monkeypatch.setattr(prediction_table, "IMAGES_OF_A_PART", 2)
+    monkeypatch.setattr(prediction_table, "PARTS_OF_A_ROW_GROUP", 2)
+    path = tmp_path / f"parts{suffix}"
+    write(path, names, map(dict, rows), max(number, 1))
+    assert {p.name for p in tmp_path.iterdir()} == {f"whole{suffix}", f"parts{suffix}"}
+    if suffix != ".parquet":
+        assert path.read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
+    else:
+        assert parquet.read_table(path).to_pylist() == rows
+        assert parquet.ParquetFile(path).num_row_groups == max(-(-number // 4), 1)
+    if suffix == ".json":
+        assert json.loads(path.read_text()) == rows
+
+
+@pytest.mark.parametrize("suffix", prediction_table.SUFFIXES)
+def test_an_interrupted_table_resumes(
+    suffix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(prediction_table, "IMAGES_OF_A_PART", 3)
+    path, starts = tmp_path / f"table{suffix}", []
+
+    def rows_from(start: int, stop: int) -> Iterator[tuple[list[dict[str, Any]], bool]]:
+        starts.append(start)
+        for i in range(start, stop):  # two rows for each image, one of three is unreadable
+            yield [{"file": f"{i}.jpg", "score": float(k)} for k in range(2)], bool(i % 3)
+        if stop < 10:
+            raise KeyboardInterrupt
+
+    def run(stop: int, **identity: str) -> int:
+        from_start = functools.partial(rows_from, stop=stop)
+        return prediction_table.write_table(path, ["file", "score"], 10, from_start, identity)
+
+    for stop in (2, 4, 8):
+        with pytest.raises(KeyboardInterrupt):
+            run(stop, model="a")
+        assert not path.exists()
+    assert run(10, model="a") == 4
+    assert starts == [0, 0, 3, 6]
+    assert "Resuming after 6 of 10 images." in capsys.readouterr().out
+    resumed = path.read_bytes()
+    path.unlink()
+    assert run(10, model="a") == 4
+    assert path.read_bytes() == resumed
+    path.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        run(8, model="a")
+    assert run(10, model="b") == 4
+    assert starts[-1] == 0
+    assert "Starting anew: an interrupted call had another model" in capsys.readouterr().out
+    if suffix == ".parquet":
+        metadata = {b"images": b"10", b"model": b"b"}
+        assert parquet.read_schema(path).metadata == metadata
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_names_that_are_not_utf_8_are_written_to_parquet(tmp_path: Path) -> None:
     table = Scores(LABELS)
-    prediction_table.write_table(
-        tmp_path / "a.parquet", table.columns, [table.rows("x\udcff.png", GOOD)[0]]
-    )
+    write(tmp_path / "a.parquet", table.columns, [table.rows("x\udcff.png", GOOD)[0]])
     assert parquet.read_table(tmp_path / "a.parquet")["file"].to_pylist() == [r"x\udcff.png"]
