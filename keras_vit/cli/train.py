@@ -91,12 +91,17 @@ def train(
     changes, published = opt.config_settings(context, training.RunConfig), None
     if not (config or weights or resume) and recipe in (None, *named_recipes.FROM_WEIGHTS):
         published = changes["weights"] = default_weights(model)
-    if on_bad_box == "fail":
-        changes["settings"] = {"on_bad_box": on_bad_box}
     usual = tasks.get(task).recipe if changes.get("weights") else "from_scratch"
     base = training.RunConfig(data="", model=model, recipe=training.recipe(usual))
     if config is not None:
         base = training.read_config(config)
+    if on_bad_box == "fail":
+        if (of_run := changes.get("task", base.task)) != "detection":
+            raise ValueError(
+                "`--on-bad-box` must be drop unless the task is detection. Received: "
+                f"--on-bad-box fail with the task {of_run}"
+            )
+        changes["settings"] = {"on_bad_box": on_bad_box}
     chosen = training.recipe(recipe) if recipe else base.recipe
     if optimizer == "sgd" and chosen.optimizer != "sgd":
         chosen = chosen.replace(**named_recipes.SGD)

@@ -224,6 +224,7 @@ def test_bad_data_is_refused(call: Call, tmp_path: Path) -> None:
             "`teacher` must be given if, and only if, the recipe uses distillation.",
         ),
         (["--config", "none.yaml"], "`--config` must be a config.yaml. Received: none.yaml"),
+        (["--on-bad-box", "fail"], "`--on-bad-box` must be drop unless the task is detection"),
     ],
 )
 def test_bad_option_is_refused(

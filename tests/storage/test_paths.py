@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
 from keras_vit import data, tasks
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.config import RunConfig
+from keras_vit.runs.recipe import Recipe
 from keras_vit.storage.packing import pack
 from keras_vit.storage.paths import StoredFiles, below, names_below, placed, reference, to_path
+from keras_vit.tasks.run_data import Run
+from keras_vit.training.loop import fit_run
 from tests.storage.conftest import KINDS, TASKS, write_dataset
 
 pytestmark = pytest.mark.tensorflow
@@ -103,3 +109,25 @@ def test_dots_in_urls_are_resolved(s3: str, tmp_path: Path) -> None:
     assert below(root / "rose", "..", "tulip/./5.png").read_bytes().startswith(b"\x89PNG")
     assert names_below(root)[:2] == ["rose/.hidden.png", "rose/0.png"]
     assert reference(root) is root
+
+
+@pytest.mark.slow
+def test_runs_from_every_source_are_the_same(test_data: Path, s3: str, tmp_path: Path) -> None:
+    folder = tmp_path / "flowers"
+    for name in ("daisy", "roses", "tulips"):
+        (folder / name).mkdir(parents=True)
+        for path in sorted((test_data / "data" / "flower_photos" / name).glob("*.jpg"))[:84]:
+            shutil.copy(path, folder / name)
+    pack(folder, tmp_path / "packed", processes=1, shard_bytes=2**21, progress=False)
+    sources = [folder, tmp_path / "packed", upload(folder, f"{s3}/flowers")]
+    sources.append(upload(tmp_path / "packed", f"{s3}/flowers-packed"))
+    found = []
+    for number, source in enumerate(sources):
+        recipe = Recipe(epochs=1, batch_size=4, image_size=(32, 32))
+        run = tmp_path / f"run_{number}"
+        fit_run(RunConfig(str(source), "ViTMicro4", recipe=recipe), run, tensorboard=False)
+        weights = keras.saving.load_model(run / "last.keras").get_weights()
+        found.append(((run / "history.csv").read_text(), [w.tobytes() for w in weights]))
+        assert Run(run).examples("train").names == Run(tmp_path / "run_0").examples("train").names
+    assert found[0][0].count("\n") == 2  # an epoch of 50 steps
+    assert found[1:] == found[:1] * 3
