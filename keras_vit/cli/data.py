@@ -168,7 +168,9 @@ def convert(
 
 @app.command(cls=Command)
 def pack(
-    source: Annotated[str, opt.argument("SOURCE", "Folder, local or at s3:// or gs://.")],
+    source: Annotated[
+        str, opt.argument("SOURCE", "Folder, local or at s3:// or gs://, or tfds:NAME.")
+    ],
     dest: Annotated[Path, opt.argument("DEST", "Output folder.")],
     max_side: Annotated[
         int | None,
@@ -188,7 +190,16 @@ def pack(
     opt.check_out("DEST", dest)
     from keras_vit.storage import packing
 
-    found = packing.pack(source, dest, max_side=max_side, processes=processes)
+    if source.startswith("tfds:"):
+        if max_side or processes:
+            raise ValueError("`--max-side` and `--processes` need a folder. Received: " + source)
+        start_keras()
+        from keras_vit.data.sources.tfds import stream_tfds
+
+        images, number = stream_tfds(source.removeprefix("tfds:"))
+        found = packing.pack_stream(images, number, dest, source=source)
+    else:
+        found = packing.pack(source, dest, max_side=max_side, processes=processes)
     print(f"Written: {dest} ({found.text()})")
     print(f"\nNext: {arguments.command('data', 'check', dest)}")
 

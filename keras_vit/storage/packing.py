@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -9,6 +10,7 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +134,7 @@ def pack(
         ).hexdigest(),
     }
     shards = _shards(list(files.items()), sizes, shard_bytes)
-    planned = destination / _PLAN
-    found = json.loads(planned.read_text()) if planned.is_file() else plan
-    if found != plan:
-        raise ValueError(
-            "`destination` must be a new folder, or that of an interrupted call with the same "
-            f"files and options. Received: {destination}, packed from {found['source']}"
-        )
-    with output_folder.writing(destination, "data pack"), naming_full_disk(destination):
-        write_json(planned, plan)
-        for unfinished in destination.glob(f".{shard_name(0)[:6]}*"):  # of a killed process
-            shutil.rmtree(unfinished)
+    with _packing(destination, plan):
         left = [i for i in range(len(shards)) if not _part(destination, i).is_file()]
         write = functools.partial(_write_shard, source, destination, max_side)
         if not (destination / INDEX).is_file():
@@ -154,6 +146,76 @@ def pack(
                     pass
             _join(destination, len(shards))
     return _summary(destination)
+
+
+def pack_stream(
+    images: Callable[[int], Iterator[tuple[str, bytes]]],
+    number: int,
+    destination: str | os.PathLike[str],
+    *,
+    source: str,
+    shard_bytes: int = SHARD_BYTES,
+    progress: bool = True,
+) -> Packed:
+    """Packs images that can be read in their order only; an interrupted call resumes.
+
+    Args:
+        images: Function from the index of an image to the names and contents of this and of all
+            later images, always in the same order.
+        number: Number of images.
+        destination: A new folder, or the folder of an interrupted call.
+        source: Name of the data set.
+        shard_bytes: Size of a shard in bytes, before the last file that it contains.
+        progress: Whether to show a progress bar on the terminal.
+
+    Returns:
+        The number of files, images, bytes and shards.
+
+    Raises:
+        ValueError: If `destination` contains other files.
+    """
+    destination = Path(destination).resolve()
+
+    def shard(left: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bool, bytes]]:
+        filled = 0
+        for name, content in left:
+            yield name, True, content
+            filled += len(content)
+            if filled >= shard_bytes:
+                return
+
+    with _packing(destination, {"source": source, "shard_bytes": shard_bytes, "files": number}):
+        if not (destination / INDEX).is_file():
+            parts = 0
+            done = 0
+            while _part(destination, parts).is_file():
+                done += parquet.read_metadata(_part(destination, parts)).num_rows
+                parts += 1
+            left = images(done)
+            bar = track(left, "Packing", number - done, console=Console(stderr=True))
+            left = iter(bar if progress else left)
+            while done < number:
+                done += _write_records(destination, parts, shard(left))
+                parts += 1
+            _join(destination, parts)
+    return _summary(destination)
+
+
+@contextlib.contextmanager
+def _packing(destination: Path, plan: dict[str, Any]) -> Iterator[None]:
+    """Locks a new folder, or that of an interrupted call with the same plan."""
+    planned = destination / _PLAN
+    found = json.loads(planned.read_text()) if planned.is_file() else plan
+    if found != plan:
+        raise ValueError(
+            "`destination` must be a new folder, or that of an interrupted call with the same "
+            f"files and options. Received: {destination}, packed from {found['source']}"
+        )
+    with output_folder.writing(destination, "data pack"), naming_full_disk(destination):
+        write_json(planned, plan)
+        for unfinished in destination.glob(f".{shard_name(0)[:6]}*"):  # of a killed process
+            shutil.rmtree(unfinished)
+        yield
 
 
 def unpack(
@@ -226,14 +288,24 @@ def _write_shard(
     number: int,
     files: list[tuple[str, bool]],
 ) -> None:
-    """Writes one shard, and then its part of the index."""
+    """Writes one shard of files of a folder."""
     folder = to_path(source)
-    rows: list[dict[str, Any]] = []
-    with atomic_path(destination / shard_name(number)) as temporary, temporary.open("wb") as file:
+
+    def contents() -> Iterator[tuple[str, bool, bytes]]:
         for name, image in files:
             content = (folder / name).read_bytes()
-            if image and max_side:
-                content = _shrunk(content, max_side)
+            yield name, image, _shrunk(content, max_side) if image and max_side else content
+
+    _write_records(destination, number, contents())
+
+
+def _write_records(
+    destination: Path, number: int, contents: Iterable[tuple[str, bool, bytes]]
+) -> int:
+    """Writes one shard, and then its part of the index; returns the number of files."""
+    rows: list[dict[str, Any]] = []
+    with atomic_path(destination / shard_name(number)) as temporary, temporary.open("wb") as file:
+        for name, image, content in contents:
             rows.append(
                 {
                     "name": os.fsencode(name),
@@ -247,6 +319,7 @@ def _write_shard(
             file.write(record(content))
     with atomic_path(_part(destination, number)) as temporary:
         parquet.write_table(pyarrow.Table.from_pylist(rows, _INDEX_SCHEMA), temporary)
+    return len(rows)
 
 
 def _join(destination: Path, number: int) -> None:

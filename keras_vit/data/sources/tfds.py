@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from keras_vit.arguments import nearest
+from keras_vit.arguments import command, nearest
 from keras_vit.constants import MAX_IN_MEMORY_BYTES
 from keras_vit.data.examples import Examples
+from keras_vit.image_formats import image_format
 
 # NAME, NAME/CONFIG and NAME:1.0.0 in the notation of tensorflow-datasets, then :SPLIT.
 _SPEC = re.compile(r"(?P<name>[^:\[]+(:(\d+|\*)\.(\d+|\*)\.(\d+|\*))?)(:(?P<split>.+))?")
@@ -23,6 +25,48 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
     Without a split, `train` is the training set, and `validation`, or else `test`, the validation
     set, if the dataset has one; with a split, all images of the split are one set.
     """
+    builder, image, label, splits, tfds = _prepared(name, data_dir)
+    read = {split: _read(builder, split, image, label, tfds) for split in splits}
+    rows = [(*row, part) for split, part in splits.items() for row in read[split]]
+    names, encoded, labels, parts = zip(*rows, strict=True)
+    return Examples(
+        names=names,
+        targets=np.array(labels),
+        class_names=tuple(builder.info.features[label].names),
+        source=f"tfds:{name}",
+        encoded=encoded,
+        splits=parts if len(splits) > 1 else None,
+    )
+
+
+def stream_tfds(
+    name: str, data_dir: str | os.PathLike[str] | None = None
+) -> tuple[Callable[[int], Iterator[tuple[str, bytes]]], int]:
+    """Returns a function from an index to the names and contents of images, and their number.
+
+    The names are those of files in class folders, below the folders of splits if there are two.
+    For `keras_vit.storage.packing.pack_stream`; the splits are those of `load_tfds`.
+    """
+    builder, image, label, splits, tfds = _prepared(name, data_dir)
+    classes = [text.replace("/", "_") for text in builder.info.features[label].names]
+    sizes = {split: builder.info.splits[split].num_examples for split in splits}
+
+    def images(start: int) -> Iterator[tuple[str, bytes]]:
+        for split, part in splits.items():
+            skipped = min(start, sizes[split])
+            start -= skipped
+            dataset = _encoded(builder, split, image, tfds).skip(skipped)
+            for example in dataset.as_numpy_iterator():
+                content, kind = example[image], image_format(example[image]) or ""
+                file = f"{example['tfds_id'].decode()}.{kind.lower()}"
+                folders = [part] * (len(splits) > 1) + [classes[int(example[label])]]
+                yield "/".join([*folders, file]), content
+
+    return images, sum(sizes.values())
+
+
+def _prepared(name: str, data_dir: str | os.PathLike[str] | None) -> tuple[Any, ...]:
+    """Returns a prepared builder, its image and label feature, its splits and its module."""
     import tensorflow_datasets as tfds  # takes seconds to import
 
     if not hasattr(tfds, "builder"):  # a failed import is only logged
@@ -49,18 +93,7 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
             f"{type(error).__name__}: {error}"
         ) from error
     image, label = _features(builder, tfds)
-    splits = _splits(builder, match["split"])
-    read = {split: _read(builder, split, image, label, tfds) for split in splits}
-    rows = [(*row, part) for split, part in splits.items() for row in read[split]]
-    names, encoded, labels, parts = zip(*rows, strict=True)
-    return Examples(
-        names=names,
-        targets=np.array(labels),
-        class_names=tuple(builder.info.features[label].names),
-        source=f"tfds:{name}",
-        encoded=encoded,
-        splits=parts if len(splits) > 1 else None,
-    )
+    return builder, image, label, _splits(builder, match["split"]), tfds
 
 
 def _features(builder: Any, tfds: Any) -> tuple[str, str]:
@@ -105,24 +138,27 @@ def _splits(builder: Any, split: str | None) -> dict[str, str]:
     return {"train": "train"} | ({held_out: "validation"} if held_out else {})
 
 
-def _read(
-    builder: Any, split: str, image: str, label: str, tfds: Any
-) -> list[tuple[str, bytes, int]]:
-    dataset = builder.as_dataset(
+def _encoded(builder: Any, split: str, image: str, tfds: Any) -> Any:
+    return builder.as_dataset(
         split=split,
         decoders={image: tfds.decode.SkipDecoding()},
         shuffle_files=False,
         read_config=tfds.ReadConfig(add_tfds_id=True),
     )
+
+
+def _read(
+    builder: Any, split: str, image: str, label: str, tfds: Any
+) -> list[tuple[str, bytes, int]]:
     rows, total = [], 0
-    for example in dataset.as_numpy_iterator():
+    for example in _encoded(builder, split, image, tfds).as_numpy_iterator():
         total += len(example[image])
         if total > MAX_IN_MEMORY_BYTES:
             raise ValueError(
                 "A split is loaded into memory, so it must be smaller than "
-                f"{MAX_IN_MEMORY_BYTES / 2**30:g} GiB. Use a slice, as in "
-                f"tfds:{builder.name}:train[:10%], or write the images to a folder. Received: "
-                f"{split!r} of tfds:{builder.name}"
+                f"{MAX_IN_MEMORY_BYTES / 2**30:g} GiB. Pack the dataset with "
+                f"`{command('data', 'pack', f'tfds:{builder.name}', 'DEST')}`, or use a slice, as "
+                f"in tfds:{builder.name}:train[:10%]. Received: {split!r} of tfds:{builder.name}"
             )
         rows.append((example["tfds_id"].decode(), example[image], int(example[label])))
     return rows

@@ -13,7 +13,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_vit.data.sources import tfds as module
-from keras_vit.data.sources.tfds import load_tfds
+from keras_vit.data.sources.load import load
+from keras_vit.data.sources.tfds import load_tfds, stream_tfds
+from keras_vit.storage.packing import pack_stream
 
 
 def image(split: str, i: int) -> np.ndarray:
@@ -128,7 +130,7 @@ def test_split_larger_than_memory_is_refused(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_IN_MEMORY_BYTES", 2**9)
-    with pytest.raises(ValueError, match=r"must be smaller than .* GiB. Use a slice,"):
+    with pytest.raises(ValueError, match=r"must be smaller than .* GiB. Pack the dataset"):
         load_tfds("tiny_unsplit", data_dir)
 
 
@@ -149,3 +151,39 @@ def test_tensorflow_datasets_that_does_not_load_says_what_to_install(
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", ModuleType("tensorflow_datasets"))
     with pytest.raises(ImportError, match=r"pip install 'tensorflow-metadata<1\.18'"):
         load_tfds("tf_flowers")
+
+
+def test_packed_dataset_has_the_same_images(data_dir: Path, tmp_path: Path) -> None:
+    images, number = stream_tfds("tiny_pictures", data_dir)
+    assert number == 16
+    assert list(images(12)) == list(images(0))[12:]
+    packed = tmp_path / "packed"
+    pack_stream(images, number, packed, source="tfds:tiny_pictures", shard_bytes=400)
+    found, expected = load(packed), load_tfds("tiny_pictures", data_dir)
+    assert found.class_names == expected.class_names
+    assert sorted(found.splits or ()) == sorted(expected.splits or ())
+    contents = [
+        sorted((e.read(i), int(e.targets[i])) for i in range(len(e))) for e in (found, expected)
+    ]
+    assert contents[0] == contents[1]
+
+
+def test_packing_resumes_after_the_last_shard(data_dir: Path, tmp_path: Path) -> None:
+    images, number = stream_tfds("tiny_unsplit", data_dir)
+    starts = []
+
+    def interrupted(start: int) -> Iterator[tuple[str, bytes]]:
+        starts.append(start)
+        for index, found in enumerate(images(start), start):
+            if index == 4 and len(starts) == 1:
+                raise KeyboardInterrupt
+            yield found
+
+    options = {"source": "tfds:tiny_unsplit", "shard_bytes": 300, "progress": False}
+    pack_stream(images, number, tmp_path / "alone", **options)
+    with pytest.raises(KeyboardInterrupt):
+        pack_stream(interrupted, number, tmp_path / "packed", **options)
+    pack_stream(interrupted, number, tmp_path / "packed", **options)
+    assert starts[0] == 0 < starts[1] <= 4
+    for path in (tmp_path / "alone").glob("[!.]*"):
+        assert (tmp_path / "packed" / path.name).read_bytes() == path.read_bytes()
