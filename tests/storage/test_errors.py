@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import pytest
 
 from keras_vit.storage.errors import reading
-from keras_vit.storage.paths import to_path
+from keras_vit.storage.paths import StoredFiles, to_path
 
 
 @pytest.mark.parametrize("url", ["s3://nowhere/folder", "s3://photos/nothing"])
@@ -46,3 +49,27 @@ def test_reading_says_what_is_missing(error: Exception, reason: str) -> None:
 def test_reading_names_the_extra() -> None:
     with pytest.raises(ImportError, match=r"\[cloud\]"), reading("gs://photos"):
         raise ImportError("no gcsfs")
+
+
+def test_a_lost_connection_is_opened_again(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    s3fs.S3FileSystem.clear_instance_cache()
+    try:
+        s3fs.S3FileSystem().pipe(f"{s3}/again/a.txt", b"content")
+        files = StoredFiles(to_path(f"{s3}/again"), ["a.txt"])
+        assert files[0] == b"content"
+        server.stop()
+        again = ThreadedMotoServer(host, port=port)
+        threading.Timer(1.5, again.start).start()
+        assert files[0] == b"content"
+        again.stop()
+    finally:
+        s3fs.S3FileSystem.clear_instance_cache()
