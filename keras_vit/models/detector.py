@@ -30,9 +30,9 @@ def Detector(  # noqa: N802
 ) -> keras.Model:
     """Builds a model that detects objects, on a Vision Transformer.
 
-    Each cell of 8, 16 and 32 pixels predicts one box and a score for each class. After training
-    with one cell for each object, there is one box for each object: the boxes with high scores are
-    the objects, and no others need to be suppressed.
+    Each cell of 8, 16 and 32 pixels predicts one box and a score for each class. Several cells find
+    an object: of boxes that overlap, the one with the highest score is the object
+    (`keras_vit.tasks.detection.prediction.suppressed`).
 
     Args:
         backbone: A model of this package; its head, if it has one, is left out.
@@ -79,8 +79,8 @@ def detector_logits(
         )(features)
         features = norm(name=f"{name_of}_norm")(features)
         features = keras.layers.ReLU(dtype=policy, name=name_of)(features)
-        levels.append(keras.ops.stop_gradient(features))
-    return keras.Model(backbone.input, _branch(levels, classes, "one_to_one", policy), name=name)
+        levels.append(features)
+    return keras.Model(backbone.input, _branch(levels, classes, policy), name=name)
 
 
 def with_scores(model: keras.Model) -> keras.Model:
@@ -91,25 +91,7 @@ def with_scores(model: keras.Model) -> keras.Model:
     return keras.Model(model.input, joined, name=model.name)
 
 
-def training_branches(model: keras.Model) -> tuple[keras.Model, keras.Model]:
-    """Returns two models for training a model from `detector_logits`.
-
-    The first has the outputs of `model` and, after them, its features at each stride; the second
-    is a new branch from these features to boxes and logits (B, A, 4 + K). That branch, which is
-    trained with several cells for each object, trains the features; the branch of `model` is
-    trained on them with one cell for each object.
-
-    Reference: https://arxiv.org/abs/2405.14458
-    """
-    steps = [model.get_layer(f"level_{stride}") for stride in STRIDES]
-    features = [step.output for step in steps]
-    inputs = [keras.Input(each.shape[1:], dtype=each.dtype) for each in features]
-    classes = model.output_shape[-1] - 4
-    outputs = _branch(inputs, classes, "one_to_many", steps[0].dtype_policy)
-    return keras.Model(model.input, [model.output, *features]), keras.Model(inputs, outputs)
-
-
-def _branch(levels: list[Any], classes: int, name: str, policy: Any) -> Any:
+def _branch(levels: list[Any], classes: int, policy: Any) -> Any:
     """Returns boxes and logits (B, A, 4 + K); all levels share the convolutions."""
     parts: dict[str, list[Any]] = {}
     logit = -math.log(1 / _FIRST_SCORE - 1)
@@ -123,14 +105,14 @@ def _branch(levels: list[Any], classes: int, name: str, policy: Any) -> Any:
                     3,
                     padding="same",
                     dtype=policy,
-                    name=f"{name}_{part}_{index}",
+                    name=f"{part}_{index}",
                 ),
-                layers.LayerNorm(dtype=policy, name=f"{name}_{part}_{index}_norm"),
-                keras.layers.ReLU(dtype=policy, name=f"{name}_{part}_{index}_relu"),
+                layers.LayerNorm(dtype=policy, name=f"{part}_{index}_norm"),
+                keras.layers.ReLU(dtype=policy, name=f"{part}_{index}_relu"),
             ]
         bias = keras.initializers.Constant(first)
         last = keras.layers.Conv2D(
-            channels, 1, bias_initializer=bias, dtype="float32", name=f"{name}_{part}"
+            channels, 1, bias_initializer=bias, dtype="float32", name=f"{part}_last"
         )
         parts[part] = []
         for features in levels:
@@ -139,7 +121,7 @@ def _branch(levels: list[Any], classes: int, name: str, policy: Any) -> Any:
             parts[part].append(features)
     found = []
     for stride, boxes, logits in zip(STRIDES, parts["boxes"], parts["scores"], strict=True):
-        decoded = layers.BoxDecoder(stride, dtype="float32", name=f"{name}_boxes_{stride}")(boxes)
+        decoded = layers.BoxDecoder(stride, dtype="float32", name=f"boxes_{stride}")(boxes)
         flat = keras.layers.Reshape((-1, classes), dtype="float32")(logits)
         found.append(keras.layers.Concatenate(dtype="float32")([decoded, flat]))
-    return keras.layers.Concatenate(axis=1, dtype="float32", name=name)(found)
+    return keras.layers.Concatenate(axis=1, dtype="float32", name="cells")(found)

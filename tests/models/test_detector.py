@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import models
-from keras_vit.models.detector import detector_logits, training_branches, with_scores
+from keras_vit.models.detector import detector_logits, with_scores
 from tests.helpers import normal, numpy, randomise, tiny_config
 
 SIZE = {"image_size": (48, 64), "patch_size": 16, "classes": 0, "pooling": "none"}
@@ -28,20 +28,6 @@ def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
     found.save(tmp_path / "m.keras")
     again = keras.models.load_model(tmp_path / "m.keras")
     np.testing.assert_array_equal(numpy(again(images)), numpy(found(images)))
-
-
-def test_second_branch_has_the_features_of_the_first() -> None:
-    model = randomise(detector_logits(models.build(tiny_config(**SIZE)), classes=3, width=8))
-    whole, branch = training_branches(model)
-    images = normal(2, 48, 64, 3)
-    outputs, *features = whole(images)
-    np.testing.assert_array_equal(numpy(outputs), numpy(model(images)))
-    assert branch(features).shape == outputs.shape
-    weights = {id(weight) for weight in model.weights}
-    assert {id(weight) for weight in whole.weights} == weights
-    assert not weights & {id(weight) for weight in branch.weights}
-    first = [w.shape for layer in model.layers if "one_to_one" in layer.name for w in layer.weights]
-    assert sorted(map(str, first)) == sorted(str(w.shape) for w in branch.weights)
 
 
 def test_first_scores_are_low_and_first_boxes_cover_some_cells() -> None:

@@ -11,11 +11,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.models.detector import STRIDES, training_branches
+from keras_vit.models.detector import STRIDES
 from keras_vit.tasks.detection.assignment import assign, in_crowds, overlaps
 from keras_vit.tasks.objective import Objective
 
-_CELLS = {"one_to_one": 1, "one_to_many": 10}  # of each branch, for each object
+_CELLS = 10  # for each object
 _BOX_WEIGHT = 2.5  # of the boxes' loss; that of the scores is 1
 
 
@@ -30,7 +30,7 @@ def cell_centers(size: tuple[int, int]) -> np.ndarray:
 
 
 class DetectionObjective(Objective):
-    """Sum of the losses of both branches of `models.detector.training_branches`.
+    """Loss of the boxes and logits of all cells.
 
     The loss of an image is the cross-entropy of the scores with the target scores of `assign`, and
     the generalized IoU loss of the boxes of cells with objects, weighted by their target scores;
@@ -43,29 +43,14 @@ class DetectionObjective(Objective):
     def __init__(self, network: keras.Model) -> None:
         super().__init__(network)
         self.centers = cell_centers(network.input_shape[1:3])
-        self.features, self.one_to_many = training_branches(network)
-        self.parts = [keras.metrics.Mean(name) for name in _CELLS]
 
     def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
-        outputs, *features = self.features(x, training=training)
-        branches = (outputs, self.one_to_many(features, training=training))  # both (B, A, 4 + K)
-        y = ops.cast(y, "float32")
-        losses = [
-            branch_loss(ops.cast(found, "float32"), y, self.centers, cells)
-            for found, cells in zip(branches, _CELLS.values(), strict=True)
-        ]
-        return sum(losses), ops.stack(losses, axis=1)
-
-    def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
-        for index, metric in enumerate(self.parts):
-            metric.update_state(outputs[:, index], weight)
-
-    @property
-    def scores(self) -> list[keras.metrics.Metric]:
-        return self.parts
+        outputs = ops.cast(self.network(x, training=training), "float32")
+        losses = cells_loss(outputs, ops.cast(y, "float32"), self.centers)
+        return losses, losses
 
 
-def branch_loss(outputs: Any, objects: Any, centers: Any, cells: int) -> Any:
+def cells_loss(outputs: Any, objects: Any, centers: Any, cells: int = _CELLS) -> Any:
     """Returns the loss (B,) of boxes and logits (B, A, 4 + K) for objects (B, M, 6)."""
     boxes, logits = outputs[..., :4], outputs[..., 4:]
     centers = ops.convert_to_tensor(centers)

@@ -22,6 +22,8 @@ from keras_vit.tasks.detection.figures import boxes_on
 from keras_vit.tasks.detection.report import SHOWN_SCORE
 
 MOST = 300  # objects of an image
+CANDIDATES = 1000  # cells with the highest scores
+OVERLAP = 0.5  # IoU of two boxes of a class, of which one is suppressed
 
 Sides = tuple[int, int]
 
@@ -38,11 +40,32 @@ def found_objects(output: np.ndarray, preprocessing: Preprocessing, sides: Sides
         Box (first row, first column, last row, last column, in pixels), score and class.
     """
     scores, labels = output[:, 4:].max(axis=1), output[:, 4:].argmax(axis=1)
-    best = np.argsort(-scores, kind="stable")[:MOST]
+    best = np.argsort(-scores, kind="stable")[:CANDIDATES]
+    best = best[suppressed(output[best, :4], labels[best])]
     geometry = centered_geometry(np.array(sides), preprocessing)
     boxes = uncut_boxes(output[best, :4], geometry, preprocessing.size)
     boxes = np.clip(boxes, 0, np.tile(sides, 2))
     return np.column_stack([boxes, scores[best], labels[best]]).astype(np.float32)
+
+
+def suppressed(boxes: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Returns the indices of at most 300 of some boxes (A, 4), sorted by score, best first.
+
+    Of boxes of one class with an IoU above 0.5, only the first is kept.
+    """
+    begin, end = boxes[:, :2], boxes[:, 2:]
+    areas = np.prod(np.maximum(end - begin, 0), axis=1)
+    kept: list[int] = []
+    gone = np.zeros(len(boxes), bool)
+    for index in range(len(boxes)):
+        if gone[index] or len(kept) == MOST:
+            continue
+        kept.append(index)
+        sides = np.minimum(end, end[index]) - np.maximum(begin, begin[index])
+        both = np.prod(np.maximum(sides, 0), axis=1)
+        near = both > OVERLAP * (areas + areas[index] - both)
+        gone |= near & (labels == labels[index])
+    return np.array(kept, int)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -96,7 +119,7 @@ def served_objects(answer: Mapping[str, np.ndarray]) -> list[DetectionPrediction
         names, labels = np.unique(np.asarray(classes).astype(str), return_inverse=True)
         rows = np.column_stack([boxes, scores, labels]).astype(np.float32)
         message = "" if ok else str(answer["message"][index]) or "refused by the server"
-        find = functools.partial(_given, rows)
+        find = functools.partial(_given, rows[rows[:, 4] > 0])
         found.append(DetectionPrediction(tuple(names.tolist()), find, message))
     return found
 

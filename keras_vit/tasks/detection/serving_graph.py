@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.geometry import centered_geometry
-from keras_vit.tasks.detection.prediction import MOST
+from keras_vit.tasks.detection.prediction import CANDIDATES, MOST, OVERLAP
 from keras_vit.tasks.detection.report import SHOWN_SCORE
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
 
@@ -17,7 +17,8 @@ from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
 class ServedDetection(ServedModel):
     """Serving functions of a detector (see `ServedModel`).
 
-    `answer_bytes` returns, for each image, at most 300 objects, those with high scores first:
+    `answer_bytes` returns, for each image, 300 objects, those with high scores first; the scores of
+    rows without an object are 0:
     `boxes`, float32 (B, M, 4), first row, first column, last row and last column in pixels of the
     upright image; `scores`, float32 (B, M); `class_names`, string (B, M); and `count`, int32 (B,),
     the number of objects with a score of at least 0.3. `cells` and `detect_pixels` return
@@ -36,22 +37,48 @@ class ServedDetection(ServedModel):
         read = self._read(image_bytes)
         found = self.answer_images(scale(read.pixels, self.preprocessing))[self._output]
         most = min(MOST, found.shape[1])
-        scores, best = tf.math.top_k(tf.reduce_max(found[..., 4:], axis=-1), most)
+        scores, best = tf.math.top_k(
+            tf.reduce_max(found[..., 4:], axis=-1), min(CANDIDATES, found.shape[1])
+        )
         rows = tf.gather(found, best, batch_dims=1)
         names = tf.constant(self.preprocessing.class_names)
 
-        def boxes_of(given: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            boxes, sides = given
+        def objects(given: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+            boxes, scores, labels, sides = given
+            kept = tf.image.non_max_suppression_overlaps(
+                _same_object(boxes, labels), scores, most, overlap_threshold=OVERLAP
+            )
             begin, part, _ = centered_geometry(sides, self.preprocessing)
             factor = tf.cast(part, tf.float32) / self.preprocessing.size
             boxes = boxes * tf.tile(factor, [2]) + tf.tile(tf.cast(begin, tf.float32), [2])
-            return tf.clip_by_value(boxes, 0.0, tf.tile(tf.cast(sides, tf.float32), [2]))
+            boxes = tf.clip_by_value(boxes, 0.0, tf.tile(tf.cast(sides, tf.float32), [2]))
+            absent = [[0, most - tf.size(kept)]]
+            return (
+                tf.ensure_shape(tf.pad(tf.gather(boxes, kept), [*absent, [0, 0]]), (most, 4)),
+                tf.ensure_shape(tf.pad(tf.gather(scores, kept), absent), (most,)),
+                tf.ensure_shape(tf.pad(tf.gather(labels, kept), absent), (most,)),
+            )
 
-        given = (rows[..., :4], self.upright_sides(image_bytes, read))
+        labels = tf.argmax(rows[..., 4:], axis=-1, output_type=tf.int32)
+        given = (rows[..., :4], scores, labels, self.upright_sides(image_bytes, read))
+        kinds = (tf.float32, tf.float32, tf.int32)
+        boxes, scores, labels = tf.map_fn(objects, given, fn_output_signature=kinds)
         answer = {
-            "boxes": tf.map_fn(boxes_of, given, fn_output_signature=tf.TensorSpec((most, 4))),
+            "boxes": boxes,
             "scores": scores,
-            "class_names": tf.gather(names, tf.argmax(rows[..., 4:], axis=-1)),
+            "class_names": tf.gather(names, labels),
             "count": tf.reduce_sum(tf.cast(scores >= SHOWN_SCORE, tf.int32), axis=-1),
         }
         return self.guarded(answer, read)
+
+
+def _same_object(boxes: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Returns the IoU of boxes (A, 4) of the same class, else 0: (A, A)."""
+    first, second = boxes[:, tf.newaxis], boxes[tf.newaxis]
+    begin = tf.maximum(first[..., :2], second[..., :2])
+    end = tf.minimum(first[..., 2:], second[..., 2:])
+    both = tf.reduce_prod(tf.maximum(end - begin, 0), axis=-1)
+    area = tf.reduce_prod(tf.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=-1)
+    union = area[:, tf.newaxis] + area - both
+    same = tf.cast(labels[:, tf.newaxis] == labels, tf.float32)
+    return tf.math.divide_no_nan(both, union) * same

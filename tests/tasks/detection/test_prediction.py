@@ -12,7 +12,9 @@ from keras_vit.tasks.detection.prediction import (
     DetectionPrediction,
     ObjectTable,
     found_objects,
+    suppressed,
 )
+from tests.tasks.detection.test_assignment import both
 
 pytestmark = pytest.mark.tensorflow
 
@@ -27,10 +29,27 @@ def test_objects_are_in_the_pixels_of_the_image() -> None:
 
 def test_only_the_best_objects_are_kept() -> None:
     preprocessing = Preprocessing(size=(32, 32), class_names=("a",))
-    output = np.tile(np.array([0, 0, 9, 9, 0.5], "f"), (MOST + 7, 1))
-    output[:, 4] = np.linspace(0, 1, len(output))
+    places = np.arange(MOST + 7)
+    boxes = np.stack([places // 20, places % 20, places // 20 + 0.5, places % 20 + 0.5], axis=1)
+    output = np.column_stack([boxes, np.linspace(0, 1, len(boxes))]).astype("f")
     found = found_objects(output, preprocessing, (32, 32))
     assert (len(found), found[0, 4]) == (MOST, 1)
+
+
+def test_boxes_that_overlap_a_better_one_are_suppressed() -> None:
+    generator = np.random.default_rng(5)
+    begin = generator.uniform(0, 20, (300, 2))
+    boxes = np.concatenate([begin, begin + generator.uniform(4, 12, (300, 2))], axis=1).astype("f")
+    labels = generator.integers(0, 3, 300)
+    kept: list[int] = []
+    for index in range(300):  # one box after another
+        if all(
+            labels[index] != labels[other] or both(boxes[index], boxes[other])[0] <= 0.5
+            for other in kept
+        ):
+            kept.append(index)
+    assert suppressed(boxes, labels).tolist() == kept
+    assert 20 < len(kept) < 200
 
 
 def test_prediction_counts_the_objects_of_each_class() -> None:
