@@ -14,4 +14,4 @@ def test_pictures_are_not_written_into_a_folder_of_the_user(tmp_path: Path) -> N
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").touch()
     with pytest.raises(ValueError, match=r"must be a new folder, .* contains a.jpg"):
-        _write(tmp_path / "photos.csv", ShareTable(["ground"]), [], iter(()))
+        _write(tmp_path / "photos.csv", ShareTable(["ground"]), [], iter, {})
