@@ -162,7 +162,8 @@ def predict(
             )
             table: Table = Scores(multi_label=True)
             rows = classes.read_bytes() if classes else None
-            identity = {"server": f"{server} {name} {version}"}
+            by = hashlib.sha256(rows or b"").hexdigest()
+            identity = {"server": f"{server} {name} {version}", "classes_sha256": by}
 
             def predict(images: Sequence[Any]) -> Iterator[Any]:
                 found = _ask(client, images, batch_size, rows)
@@ -180,8 +181,9 @@ def predict(
                 if to:
                     table = predictor.task.table(predictor.preprocessing, every_class=every_class)
                 predict = functools.partial(predictor.iterate, batch_size=batch_size, top=top)
-            identity = _identity(model, constructor, size)
+            identity = _identity(model, constructor, size) if to else {}
             if not embed:
+                identity |= {"top": str(top)}
                 identity["preprocessing"] = json.dumps(predictor.preprocessing.get_config())
         if to and to.suffix == ".json" and not hasattr(table, "coco_rows"):
             raise ValueError(

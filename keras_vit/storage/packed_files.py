@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import errno
 import io
 import os
 from typing import Any
@@ -113,12 +114,12 @@ class PackedFileSystem(AbstractFileSystem):
         record = self.shards.cat_file(shard, start=first, end=first + length + FOOTER)
         content = record[:length]
         if record[length:] != masked_crc(content):
-            raise OSError(5, f"the checksum of {name} is wrong in {shard}")
+            raise OSError(errno.EIO, f"the checksum of {name} is wrong in {shard}")
         return content[start:end]
 
     def _open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
         if mode != "rb":
-            raise OSError(30, "Packed shards are read-only", path)
+            raise OSError(errno.EROFS, "Packed shards are read-only", path)
         return io.BytesIO(self.cat_file(path))
 
     def _name(self, index: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import io
@@ -109,7 +110,9 @@ def pack(
         >>> sorted(path.name for path in destination.iterdir() if path.name[0] != ".")
         ['files-00000.tfrecord', 'packed_index.parquet', 'packing.json']
     """
-    processes = arguments.positive_int("processes", processes or os.cpu_count())
+    processes = arguments.positive_int(
+        "processes", os.cpu_count() if processes is None else processes
+    )
     arguments.positive_int("shard_bytes", shard_bytes)
     if max_side is not None:
         arguments.positive_int("max_side", max_side)
@@ -195,7 +198,10 @@ def pack_stream(
             bar = track(left, "Packing", number - done, console=Console(stderr=True))
             left = iter(bar if progress else left)
             while done < number:
-                done += _write_records(destination, parts, shard(left))
+                written = _write_records(destination, parts, shard(left))
+                if not written:
+                    raise ValueError(f"`images` must be {number} images. Received: {done}")
+                done += written
                 parts += 1
             _join(destination, parts)
     return _summary(destination)
@@ -235,7 +241,8 @@ def unpack(
         The number of files, images, bytes and shards.
 
     Raises:
-        ValueError: If `source` does not contain packed shards, or a file in `destination` differs.
+        ValueError: If `source` does not contain packed shards, a name leaves the folder, or a file
+            in `destination` differs.
         OSError: If a file in a shard is damaged.
     """
     root = to_path(source)
@@ -247,8 +254,13 @@ def unpack(
     with naming_full_disk(destination):
         for name, info in files if progress else found.items():
             content, target = packed.cat_file(name), destination / name
+            if not target.resolve().is_relative_to(destination.resolve()):
+                raise ValueError(
+                    "The names of packed files must not leave their folder. Received: "
+                    f"{name!r} in {source}"
+                )
             if hashlib.sha256(content).digest() != info["sha256"]:
-                raise OSError(5, "The SHA-256 of a file is wrong; pack the folder again", name)
+                raise OSError(errno.EIO, "The SHA-256 is wrong; pack the folder again", name)
             if not target.is_file():
                 with atomic_path(target) as temporary:
                     temporary.write_bytes(content)

@@ -5,22 +5,11 @@ import random
 from pathlib import Path
 
 import numpy as np
-import PIL.Image
 
 from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import Inventory, count_images
 from keras_vit.data.sources.folder import load_folder
-
-HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
-
-
-def write(path: Path, content: bytes | str = "jpeg") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        PIL.Image.new("RGB", (5, 7)).save(path, content)
-    return path
+from tests.storage.test_find_files import HEIC, write
 
 
 def all_files(folder: Path) -> int:

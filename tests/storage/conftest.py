@@ -76,8 +76,9 @@ def write_dataset(folder: Path, kind: str) -> Path:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
     """The URL of a bucket of a server that needs credentials, which the environment has."""
-    pytest.importorskip("s3fs", reason="s3fs is not installed (extra cloud)")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
+    pytest.importorskip("s3fs", reason="s3fs is not installed (extras cloud, dev)")
+    moto = pytest.importorskip("moto.server", reason="moto is not installed (extra dev)")
+    server = moto.ThreadedMotoServer("127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
     with pytest.MonkeyPatch.context() as patch:

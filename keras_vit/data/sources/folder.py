@@ -32,7 +32,7 @@ def load_folder(folder: AnyPath) -> Examples:
     """Loads a dataset from a folder with one subfolder per class, without decoding images.
 
     Each subfolder with an image at any depth is a class. Images are recognized by their content
-    (`keras_vit.data.inventory.find_files`); unreadable images are included and reported by
+    (`keras_vit.storage.find_files.find_files`); unreadable images are included and reported by
     `keras_vit.data.image_audit`. Symbolic links are followed.
 
     If every visible subfolder with images has the name of a split (`train`, `training`, `val`,
