@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+_HOME = tempfile.TemporaryDirectory(prefix="keras_home")  # of the cache of checked images
+os.environ["KERAS_HOME"] = _HOME.name
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is first imported
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_vit first does
 # Two devices on every machine, for the tests of distribution; read when JAX is first imported.

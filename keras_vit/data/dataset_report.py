@@ -183,7 +183,7 @@ def check(
         sizes = {name: (int(h), int(w)) for name, (h, w) in zip(_SIZES, quantiles, strict=True)}
         middle = quantiles[1]
         ratio = np.maximum(sides / middle, middle / sides).max(axis=1)
-        odd = [kept.names[i] for i in np.flatnonzero(ratio > _ODD)]
+        odd = [kept.names[int(i)] for i in np.flatnonzero(ratio > _ODD)]
     ranges = found.ranges
     splits = dict(zip(examples.names, examples.splits, strict=True)) if examples.splits else {}
     groups = (*found.duplicates, *found.twins)

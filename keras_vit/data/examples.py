@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import unicodedata
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from keras_vit.data.target_kinds import CLASSES, MULTI_LABEL, TargetKind
 from keras_vit.files import read_file
+from keras_vit.storage.names import Names, repeated
 from keras_vit.storage.paths import StoredFiles
 
 SPLITS = ("train", "validation", "test")
@@ -31,7 +33,8 @@ class Examples:
     `keras_vit.data.training_dataset` and `evaluation_dataset` decode the others.
 
     Args:
-        names: Unique name of each image, such as its path relative to the data folder.
+        names: Unique name of each image, such as its path relative to the data folder: a tuple, or
+            `keras_vit.storage.names.Names` of packed shards.
         targets: Index into `class_names` of each image, (N,); or multi-label targets, 1 for the
             classes of the image and 0 for the others, (N, K); or N targets of `target_kind`.
         class_names: Name of each class.
@@ -67,7 +70,7 @@ class Examples:
         (True, ('daisy', 'rose'), ())
     """
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     targets: np.ndarray
     class_names: tuple[str, ...]
     source: str
@@ -96,8 +99,8 @@ class Examples:
                     f"`{name}` must have one entry for each of the {len(self.names)} names. "
                     f"Received: {len(values)} entries"
                 )
-        if repeated := [name for name, count in Counter(self.names).items() if count > 1]:
-            raise ValueError(f"`names` must be unique. Received more than once: {repeated[:20]}")
+        if several := repeated(self.names):
+            raise ValueError(f"`names` must be unique. Received more than once: {several[:20]}")
         if unknown := sorted(set(self.splits or ()) - set(SPLITS)):
             raise ValueError(f"`splits` must contain only {SPLITS}. Received: {unknown}")
 
@@ -113,6 +116,11 @@ class Examples:
     def multi_label(self) -> bool:
         """True if the dataset is multi-label: an image has any number of classes."""
         return self.kind is MULTI_LABEL
+
+    def of_split(self, *splits: str) -> np.ndarray:
+        """Returns whether each image is in one of the source's `splits`, booleans (N,)."""
+        own = self.splits or ("",) * len(self)
+        return np.fromiter((name in splits for name in own), bool, len(self))
 
     def class_counts(self) -> np.ndarray:
         """Returns the number of images of each class, an integer array of shape (K,)."""
@@ -138,7 +146,7 @@ class Examples:
         """Returns a dataset of the images at `indices`, in that order, with the same classes."""
 
         def take(values: Any) -> Any:
-            if isinstance(values, StoredFiles):
+            if isinstance(values, (StoredFiles, Names)):
                 return values.subset(indices)
             return None if values is None else tuple(values[i] for i in indices)
 
@@ -152,6 +160,16 @@ class Examples:
         if isinstance(self.encoded, StoredFiles):
             return [str(self.encoded.folder / name) for name in self.encoded.names]
         return list(self.paths or ())
+
+    def stamp(self, index: int) -> str | None:
+        """Returns the size and time of the last change of an image's file; None if in memory."""
+        if isinstance(self.encoded, StoredFiles):
+            return self.encoded.stamp(index)
+        with contextlib.suppress(OSError):
+            if self.paths:
+                status = os.stat(self.paths[index])
+                return f"{status.st_size} {status.st_mtime_ns}"
+        return None
 
     def read(self, index: int) -> bytes:
         """Returns the encoded bytes of one image."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -16,6 +17,7 @@ from rich.progress import MofNCompleteColumn, Progress
 
 from keras_vit import arguments
 from keras_vit.data import image_reading
+from keras_vit.data.audit_cache import AuditCache
 from keras_vit.data.examples import Examples
 from keras_vit.data.inspection import Finding, inspect_images
 from keras_vit.data.inventory import Inventory, count_images
@@ -24,7 +26,10 @@ from keras_vit.escapes import say
 from keras_vit.image_formats import CONVERTIBLE
 
 ON_BAD_IMAGE = ("fail", "skip")
+#: Largest number of images that are audited before training, not beside it.
+AUDITED_FIRST = 100_000
 _AT_ONCE = 8  # images per task of a thread
+_CACHED_AT_ONCE = 512  # images between two writes to the cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,12 +187,41 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
         >>> audit(load("digits").subset(range(7)), progress=False).text()
         ''
     """
-    parts = [range(i, min(i + _AT_ONCE, len(examples))) for i in range(0, len(examples), _AT_ONCE)]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        inspected = threads.map(functools.partial(inspect_images, examples), parts)
-        images = itertools.chain.from_iterable(inspected)
-        # A disabled progress bar prints a line in rich 13.
-        return _summary(examples, list(_with_bar(images, len(examples)) if progress else images))
+    images = inspected(examples, os.cpu_count() or 1)
+    # A disabled progress bar prints a line in rich 13.
+    return _summary(examples, list(_with_bar(images, len(examples)) if progress else images))
+
+
+def inspected(examples: Examples, threads: int) -> Iterator[Finding | str]:
+    """Yields the finding on each image; unchanged images that are in the cache are not decoded."""
+    cache = AuditCache(examples)
+    with contextlib.closing(cache), ThreadPoolExecutor(threads) as pool:
+        for start in range(0, len(examples), _CACHED_AT_ONCE):
+            indices = range(start, min(start + _CACHED_AT_ONCE, len(examples)))
+            new: dict[int, Finding | str] = {}
+            inspect = functools.partial(_inspect, examples, cache.get(indices), new)
+            parts = [indices[i : i + _AT_ONCE] for i in range(0, len(indices), _AT_ONCE)]
+            yield from itertools.chain.from_iterable(pool.map(inspect, parts))
+            cache.put(new)
+
+
+def _inspect(
+    examples: Examples,
+    cached: Mapping[int, Finding | str],
+    new: dict[int, Finding | str],
+    indices: Sequence[int],
+) -> list[Finding | str]:
+    """Returns the findings on some images, including problems of their targets."""
+    left = [index for index in indices if index not in cached]
+    if left:
+        new.update(zip(left, inspect_images(examples, left), strict=True))
+    found = [cached.get(index) or new[index] for index in indices]
+    return [
+        of_image
+        if isinstance(of_image, str)
+        else examples.kind.problem(examples, index, of_image.size) or of_image
+        for index, of_image in zip(indices, found, strict=True)
+    ]
 
 
 def _summary(examples: Examples, findings: Sequence[Finding | str]) -> ImageAudit:
@@ -244,7 +278,7 @@ def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
         >>> len(readable_images(load("digits").subset(range(7))))
         7
     """
-    found = audit(examples, progress=False)
+    found = audit(examples, progress=len(examples) > AUDITED_FIRST)
     accepted = found.accept(examples, on_bad_image)
     if found.bad:
         say(f"\nContinuing without the images that can no longer be read:\n{found.text()}")
@@ -274,13 +308,7 @@ def usable_images(
         >>> len(kept)
         7
     """
-    for note in examples.notes:
-        say(note)
-    for group in examples.twin_classes():
-        say(
-            f"Classes whose names differ only in case, outer blanks or Unicode form: {group}; "
-            "`keras-vit data check` shows how to merge them."
-        )
+    say_notes(examples)
     say(f"Checking the images of {examples.source} ...")
     found = audit(examples, progress=progress)
     accepted = found.accept(examples, on_bad_image)
@@ -289,6 +317,17 @@ def usable_images(
     if found.text():
         say(found.text())
     return accepted, found
+
+
+def say_notes(examples: Examples) -> None:
+    """Prints how a source was read, and classes that seem to be the same."""
+    for note in examples.notes:
+        say(note)
+    for group in examples.twin_classes():
+        say(
+            f"Classes whose names differ only in case, outer blanks or Unicode form: {group}; "
+            "`keras-vit data check` shows how to merge them."
+        )
 
 
 def _with_bar(images: Iterable[Finding | str], total: int) -> Iterator[Finding | str]:

@@ -44,7 +44,7 @@ class Finding:
 
 
 def inspect_images(examples: Examples, indices: Sequence[int]) -> list[Finding | str]:
-    """Returns a `Finding` for each image, or the reason why the image cannot be used."""
+    """Returns a `Finding` for each image, or the reason why the file cannot be used."""
     contents: list[bytes] = []
     found: dict[int, Finding | str] = {}
     for place, index in enumerate(indices):
@@ -62,8 +62,6 @@ def inspect_images(examples: Examples, indices: Sequence[int]) -> list[Finding |
     for place, index in enumerate(indices):
         if place not in found:
             found[place] = _inspect_alone(contents[place], examples.names[index])
-        if isinstance(readable := found[place], Finding):
-            found[place] = examples.kind.problem(examples, index, readable.size) or readable
     return [found[place] for place in range(len(contents))]
 
 

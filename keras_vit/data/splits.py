@@ -6,11 +6,13 @@ import csv
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.csv
 from scipy import sparse
 from sklearn.model_selection import StratifiedGroupKFold
 
@@ -19,9 +21,11 @@ from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.target_kinds import NO_TARGETS
 from keras_vit.escapes import csv_cell, csv_text
 from keras_vit.files import atomic_path
+from keras_vit.storage.names import finder, order, take
 
 _PIXELS = "pixels"  # column of the digests of decoded images
 _DIGITS = 32  # of a SHA-256, which has 64
+_AT_ONCE = 2**22  # bytes that are read at once
 
 
 def require_trainable(examples: Examples) -> None:
@@ -46,8 +50,8 @@ def require_trainable(examples: Examples) -> None:
 
 def split(
     examples: Examples,
-    digests: Mapping[str, str],
-    twins: Iterable[Sequence[str]] = (),
+    digests: Mapping[str, str] | None,
+    twins: Sequence[Sequence[str]] = (),
     *,
     validation_fraction: float = 0.2,
     seed: int = 0,
@@ -74,7 +78,8 @@ def split(
 
     Args:
         examples: The images.
-        digests: Name of each image -> digest of its content, from `audit`.
+        digests: Name of each image -> digest of its content, from `audit`; None if all are
+            different.
         twins: Names of images of the same photograph, from `audit`.
         validation_fraction: Fraction of each class that is held out, in (0, 1).
         seed: Seed of the split.
@@ -97,7 +102,9 @@ def split(
         (80, 20)
     """
     inner_fraction("validation_fraction", validation_fraction)
-    content = np.array([digests[name] for name in examples.names])
+    content = np.arange(len(examples))
+    if digests is not None:
+        content = np.array([digests[name] for name in examples.names])
     if group_by or folds:
         content = _groups(examples, content, twins, group_by)
     if examples.splits is not None:
@@ -147,7 +154,7 @@ def split(
 
 
 def _groups(
-    examples: Examples, content: np.ndarray, twins: Iterable[Sequence[str]], column: str | None
+    examples: Examples, content: np.ndarray, twins: Sequence[Sequence[str]], column: str | None
 ) -> np.ndarray:
     """Returns a group number for each image (N,): those that belong together have the same."""
     if column and column not in examples.columns:
@@ -188,9 +195,11 @@ def _grouped(
 
 
 def _join_twins(
-    held_out: np.ndarray, examples: Examples, content: np.ndarray, twins: Iterable[Sequence[str]]
+    held_out: np.ndarray, examples: Examples, content: np.ndarray, twins: Sequence[Sequence[str]]
 ) -> None:
     """Moves each group to the side of its first image, unless a class would leave a side."""
+    if not twins:
+        return
     position = {name: i for i, name in enumerate(examples.names)}
     labels = examples.kind.indicators(examples)
     for group in twins:
@@ -205,8 +214,8 @@ def _join_twins(
 
 def split_images(
     examples: Examples,
-    digests: Mapping[str, str],
-    twins: Iterable[Sequence[str]] = (),
+    digests: Mapping[str, str] | None,
+    twins: Sequence[Sequence[str]] = (),
     **options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Splits images for pre-training, like `split` if there are classes to stratify by.
@@ -227,17 +236,18 @@ def split_images(
 
 def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the source's training and validation images, without duplicates across splits."""
-    splits = np.array(examples.splits)
-    train, validation, test = (splits == name for name in SPLITS)
+    train, validation, test = map(examples.of_split, SPLITS)
     validation &= ~np.isin(content, content[test])
-    train &= ~np.isin(content, content[splits != "train"])
+    train &= ~np.isin(content, content[examples.of_split("validation", "test")])
     return np.flatnonzero(train), np.flatnonzero(validation)
 
 
-def different_contents(examples: Examples, digests: Mapping[str, str]) -> np.ndarray:
+def different_contents(examples: Examples, digests: Mapping[str, str] | None) -> np.ndarray:
     """Returns one index per distinct content: that of the image whose name sorts first."""
-    by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
-    first = {digests[examples.names[i]]: i for i in reversed(by_name)}
+    by_name = order(examples.names)
+    if digests is None:
+        return by_name
+    first = {digests[examples.names[i]]: i for i in reversed(by_name.tolist())}
     return np.array(list(reversed(first.values())), dtype=int)
 
 
@@ -269,7 +279,7 @@ def write_split(
         >>> path.read_text().splitlines()[:2]
         ['file,label,split', 'digit_0000.png,0,train']
     """
-    test = np.flatnonzero(np.array(examples.splits or ()) == "test")
+    test = np.flatnonzero(examples.of_split("test"))
     with (
         atomic_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
@@ -278,8 +288,7 @@ def write_split(
         pixels = [_PIXELS] if digests else []
         writer.writerow(("file", examples.kind.column, "split", *pixels))
         for split_name, indices in zip(SPLITS, (train, validation, test), strict=True):
-            for i in indices:
-                name = examples.names[i]
+            for i, name in zip(indices, take(examples.names, indices), strict=True):
                 label = examples.kind.text(examples, int(i))
                 row = (csv_cell(name), csv_cell(label), split_name)
                 writer.writerow((*row, short_digest(digests[name])) if digests else row)
@@ -317,37 +326,43 @@ def read_split(
         >>> read_split(path, load("digits"))
         (array([5, 1]), array([2]))
     """
-    rows = [row for row in _rows(path) if row["split"] in splits]
-    index = {name: i for i, name in enumerate(examples.names)}
+    index, kind = finder(examples.names), examples.kind
     changes: dict[str, list[str]] = {"missing": [], "under another label": [], "replaced": []}
-    for row in rows:
-        name = row["file"]
-        if name not in index:
-            changes["missing"].append(name)
-        elif examples.kind.text(examples, index[name]) != row.get(examples.kind.column):
-            changes["under another label"].append(name)
-        elif digests is not None and not digests.get(name, "").startswith(row.get(_PIXELS) or ""):
-            changes["replaced"].append(name)
+    found: dict[str, list[np.ndarray]] = {name: [np.zeros(0, int)] for name in splits}
+    for names, of_row, pixels, labels in _columns(path, kind.column):
+        wanted = [name in splits for name in of_row]
+        columns = [list(compress(values, wanted)) for values in (names, of_row, pixels, labels)]
+        places = np.array(index(columns[0]), int)
+        for name, start, label, i in zip(columns[0], *columns[2:], places.tolist(), strict=True):
+            if i < 0:
+                changes["missing"].append(name)
+            elif kind.text(examples, i) != label:
+                changes["under another label"].append(name)
+            elif digests is not None and not digests.get(name, "").startswith(start):
+                changes["replaced"].append(name)
+        for split in splits:
+            of_split = np.array([name == split for name in columns[1]], bool)
+            found[split].append(places[of_split & (places >= 0)])
     if on_missing == "skip" and changes["missing"]:
         print(f"Leaving out {len(changes['missing'])} missing images that are listed in {path}.")
-        rows = [row for row in rows if row["file"] in index]
         changes["missing"] = []
     if any(changes.values()):
-        found = "; ".join(f"{len(n)} {what}: {n[:20]}" for what, n in changes.items() if n)
+        brief = "; ".join(f"{len(n)} {what}: {n[:20]}" for what, n in changes.items() if n)
         raise ValueError(
             f"The images of {examples.source} must match those listed in {path}. Restore the "
-            f"original images, or start a new run. Received: {found}"
+            f"original images, or start a new run. Received: {brief}"
         )
-    return tuple(
-        np.array([index[row["file"]] for row in rows if row["split"] == name], dtype=int)
-        for name in splits
-    )
+    return tuple(np.concatenate(found[name]) for name in splits)
 
 
 def training_digests(path: str | os.PathLike[str]) -> frozenset[str]:
     """Returns the 32-digit digests of the training images in a split file."""
-    rows = _rows(path)
-    return frozenset(row[_PIXELS] for row in rows if row["split"] == "train" and row.get(_PIXELS))
+    return frozenset(
+        digest
+        for _, of_row, pixels, _ in _columns(path)
+        for split, digest in zip(of_row, pixels, strict=True)
+        if split == "train" and digest
+    )
 
 
 def short_digest(digest: str) -> str:
@@ -355,12 +370,24 @@ def short_digest(digest: str) -> str:
     return digest[:_DIGITS]
 
 
-def _rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+def _columns(path: str | os.PathLike[str], column: str = "") -> Iterator[list[list[str]]]:
+    """Yields names, splits, digests and labels of some images; blank without such a column."""
     with Path(path).open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        rows = csv.DictReader(file)
-        if missing := {"file", "split"}.difference(rows.fieldnames or ()):
-            raise ValueError(
-                f"`path` must have the columns file and split. Received: {path} without "
-                f"{' and '.join(sorted(missing))}"
-            )
-        return [{key: csv_text(cell or "") for key, cell in row.items() if key} for row in rows]
+        header = next(csv.reader(file), [])
+    if missing := {"file", "split"}.difference(header):
+        raise ValueError(
+            f"`path` must have the columns file and split. Received: {path} without "
+            f"{' and '.join(sorted(missing))}"
+        )
+    wanted = ["file", "split", _PIXELS, column]
+    types = dict.fromkeys(wanted, pyarrow.binary())
+    batches = pyarrow.csv.open_csv(
+        path,
+        pyarrow.csv.ReadOptions(block_size=_AT_ONCE),
+        pyarrow.csv.ParseOptions(newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(
+            column_types=types, include_columns=wanted, include_missing_columns=True
+        ),
+    )
+    for batch in batches:
+        yield [[csv_text(os.fsdecode(cell or b"")) for cell in c.to_pylist()] for c in batch]

@@ -113,7 +113,11 @@ class ClassIndex(TargetKind):
 
     def classes(self, examples: Examples, index: int) -> tuple[str, ...]:
         """Returns the name of an image's class."""
-        return (examples.class_names[examples.targets[index]],)
+        return (self.text(examples, index),)
+
+    def text(self, examples: Examples, index: int) -> str:
+        """Returns the name of an image's class."""
+        return examples.class_names[examples.targets[index]]
 
     def indicators(self, examples: Examples) -> np.ndarray:
         """Returns the one-hot classes (N, K)."""
@@ -142,7 +146,7 @@ class ClassIndex(TargetKind):
 
     def strata(self, examples: Examples, different: np.ndarray) -> np.ndarray:
         """Returns the classes; raises `ValueError` if one has less than two different images."""
-        counts = self.counts(examples.subset(different))
+        counts = np.bincount(examples.targets[different], minlength=len(examples.class_names))
         for label in np.flatnonzero(self.counts(examples)):
             if counts[label] < 2:
                 raise ValueError(

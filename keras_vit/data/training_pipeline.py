@@ -232,10 +232,10 @@ class _Pipeline:
 
     def order(self, epoch: tf.Tensor, initial_step: tf.Tensor) -> tf.data.Dataset:
         """Returns this worker's (epoch, image, position in the order) triples for an epoch."""
-        places = tf.range(self.steps * self.batch_size, dtype=tf.int64)
-        done = tf.cast(initial_step * self.batch_size, tf.int64)
-        worker = places % self.batch_size // (self.batch_size // self.shard[1])
-        places = tf.boolean_mask(places, (places >= done) & (worker == self.shard[0]))
+        share = self.batch_size // self.shard[1]
+        steps = tf.range(tf.cast(initial_step, tf.int64), self.steps)[:, tf.newaxis]
+        own = tf.range(self.shard[0] * share, (self.shard[0] + 1) * share, dtype=tf.int64)
+        places = tf.reshape(steps * self.batch_size + own, (-1,))
         epochs = tf.fill(tf.shape(places), epoch)
         chosen = tf.gather(self.shuffled(epoch), places)
         return tf.data.Dataset.from_tensor_slices((epochs, chosen, places))

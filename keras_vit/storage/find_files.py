@@ -6,7 +6,7 @@ import dataclasses
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from keras_vit.constants import MAX_LINKS
@@ -30,7 +30,7 @@ class FoundFiles:
         ignored: Number of all other files and of empty folders, by kind.
     """
 
-    images: tuple[str, ...]
+    images: Sequence[str]
     folders: tuple[str, ...]
     ignored: Mapping[str, int]
 
@@ -42,12 +42,27 @@ def find_files(folder: AnyPath) -> FoundFiles:
     else by the suffix. Hidden files, backup copies, leftovers of other programs (`@eaDir`,
     `__MACOSX`), outputs of this package and special files are not images.
     """
+    folder = to_path(folder)
+    if not is_local(folder) and folder.protocol == "packed":
+        parts = [folder.fs.names_below(folder.path, image=image) for image in (True, False)]
+        if None not in parts:
+            return _found_in_shards(*parts)
     names: dict[str, list[str]] = {"image": [], "folder": []}
-    for name, kind in sorted(_kinds(to_path(folder))):
+    for name, kind in sorted(_kinds(folder)):
         names.setdefault(kind, []).append(name)
     images, folders = tuple(names.pop("image")), tuple(names.pop("folder"))
     ignored = sorted((-len(of_kind), kind) for kind, of_kind in names.items())
     return FoundFiles(images, folders, {kind: -count for count, kind in ignored})
+
+
+def _found_in_shards(images: Sequence[str], others: Sequence[str]) -> FoundFiles:
+    """Returns the files of shards, which contain no hidden files, outputs or empty folders."""
+    folders: set[str] = set()
+    for parent in {name.rpartition("/")[0] for names in (images, others) for name in names}:
+        steps = parent.split("/") if parent else []
+        folders.update("/".join(steps[: depth + 1]) for depth in range(len(steps)))
+    ignored = Counter(map(_suffix, others)).most_common()
+    return FoundFiles(images, tuple(sorted(folders)), dict(ignored))
 
 
 def data_files(folder: AnyPath) -> dict[str, bool]:

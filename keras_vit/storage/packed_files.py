@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import bisect
 import errno
+import functools
 import io
 import os
 from typing import Any
 
 import fsspec
 import google_crc32c
+import numpy as np
+import pyarrow.compute
 import pyarrow.parquet
 from fsspec.spec import AbstractFileSystem
 from upath import UPath, registry
 
 from keras_vit.storage.errors import INDEX, reading
+from keras_vit.storage.names import Names
 
 #: Bytes of a record before and after its content.
 HEADER, FOOTER = 12, 4
@@ -41,9 +45,9 @@ class PackedFileSystem(AbstractFileSystem):
 
     def __init__(self, folder: str, **options: Any) -> None:
         super().__init__(folder=folder, **options)
+        self.source = folder
         self.shards, self.folder = fsspec.core.url_to_fs(folder)
-        with reading(folder), self.shards.open(f"{self.folder}/{INDEX}") as file:
-            index = pyarrow.parquet.read_table(file)
+        index = self._index("name", "image", "shard", "offset", "length")
         self.sizes = [int(size) for size in index.schema.metadata[b"sizes"].split()]
         for number, size in enumerate(self.sizes):
             path = self.shard(number)
@@ -57,7 +61,26 @@ class PackedFileSystem(AbstractFileSystem):
         self.images, self.places, self.offsets, self.lengths = (
             index[name].to_numpy() for name in ("image", "shard", "offset", "length")
         )
-        self.digests = index["sha256"]
+
+    def _index(self, *columns: str) -> pyarrow.Table:
+        path = f"{self.folder}/{INDEX}"
+        with reading(self.source), self.shards.open(path) as file:
+            return pyarrow.parquet.read_table(file, columns=list(columns))
+
+    @functools.cached_property
+    def changed(self) -> str:
+        """Time at which the folder was packed."""
+        info = self.shards.info(f"{self.folder}/{INDEX}")
+        return str(info.get("mtime") or info.get("LastModified") or info.get("updated") or "")
+
+    @functools.cached_property
+    def digests(self) -> Any:
+        """SHA-256 of each file."""
+        return self._index("sha256")["sha256"]
+
+    def sha256(self, path: str) -> bytes:
+        """Returns the SHA-256 of a file."""
+        return self.digests[self.position(path)].as_py()
 
     def shard(self, number: int) -> str:
         """Returns the path of a shard."""
@@ -104,6 +127,19 @@ class PackedFileSystem(AbstractFileSystem):
             names[self._name(index)] = self._file(index) if detail else None
         return names if detail else list(names)
 
+    def names_below(self, path: str, *, image: bool) -> Names | None:
+        """Returns the relative names of images or other files in a folder; None if not UTF-8."""
+        prefix = path.strip("/") + "/" if path.strip("/") else ""
+        stop = self.position(f"{prefix[:-1]}0") if prefix else len(self.names)  # "0" follows "/"
+        part = slice(self.position(prefix), stop)
+        try:
+            names = self.names[part].cast(pyarrow.string())
+        except pyarrow.ArrowInvalid:
+            return None
+        if prefix:
+            names = pyarrow.compute.utf8_slice_codeunits(names, len(prefix))
+        return Names(names, np.flatnonzero(self.images[part] == image).astype(np.uint32))
+
     def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> bytes:
         """Returns the content of a file, or raises `OSError` if its checksum is wrong."""
         index, name = self.position(path), path.strip("/")
@@ -131,7 +167,7 @@ class PackedFileSystem(AbstractFileSystem):
             "type": "file",
             "size": int(self.lengths[index]),
             "image": bool(self.images[index]),
-            "sha256": self.digests[index].as_py(),
+            "mtime": self.changed,
         }
 
 

@@ -252,14 +252,14 @@ def unpack(
     found = packed.find("", detail=True)
     files = track(found.items(), "Unpacking", len(found), console=Console(stderr=True))
     with naming_full_disk(destination):
-        for name, info in files if progress else found.items():
+        for name, _ in files if progress else found.items():
             content, target = packed.cat_file(name), destination / name
             if not target.resolve().is_relative_to(destination.resolve()):
                 raise ValueError(
                     "The names of packed files must not leave their folder. Received: "
                     f"{name!r} in {source}"
                 )
-            if hashlib.sha256(content).digest() != info["sha256"]:
+            if hashlib.sha256(content).digest() != packed.sha256(name):
                 raise OSError(errno.EIO, "The SHA-256 is wrong; pack the folder again", name)
             if not target.is_file():
                 with atomic_path(target) as temporary:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from keras_vit.arguments import URL_SCHEMES
 from keras_vit.storage.errors import INDEX, reading
+from keras_vit.storage.names import take
 
 #: A `pathlib.Path`, or a path of universal-pathlib with the same methods.
 AnyPath = Any
@@ -105,9 +106,15 @@ class StoredFiles(Sequence[bytes]):
         except Exception as error:  # every client library has its own classes of errors
             raise OSError(errno.EIO, str(error), path) from error
 
+    def stamp(self, index: int) -> str:
+        """Returns the size and the time of the last change of a file."""
+        info = self.folder.fs.info(f"{self.folder.path.rstrip('/')}/{self.names[index]}")
+        times = (info[key] for key in ("mtime", "LastModified", "updated") if key in info)
+        return f"{info['size']} {next(times, '')}"
+
     def subset(self, indices: Any) -> StoredFiles:
         """Returns the files at `indices`, without reading them."""
-        return StoredFiles(self.folder, [self.names[i] for i in indices])
+        return StoredFiles(self.folder, take(self.names, indices))
 
 
 class StoredFile(NamedTuple):

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from keras_vit import data, files, models, output_folder, tasks
 from keras_vit.data.geometry import cut_off
+from keras_vit.data.image_audit import AUDITED_FIRST, say_notes
 from keras_vit.data.inventory import Inventory
 from keras_vit.data.training_pipeline import check_augmentation
 from keras_vit.escapes import say
@@ -27,6 +28,7 @@ from keras_vit.tasks.build import complete_preprocessing
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Result, Task
 from keras_vit.training import param_groups
+from keras_vit.training.background_audit import BackgroundAudit
 from keras_vit.training.distribution import Devices, devices
 from keras_vit.training.ema import EvaluateAverages, assign, averages
 from keras_vit.training.optimizers import build_optimizer
@@ -170,7 +172,10 @@ def fit_run(
                 if not state.progress.epoch and not state.progress.step:
                     task.fit_head(network, training)
                 saving = SaveSchedule(state, interruption)
-                fit_remaining(state, (training, validation), [saving, *watching])
+                with contextlib.ExitStack() as beside:
+                    if len(examples) > AUDITED_FIRST and where.is_chief:
+                        beside.enter_context(BackgroundAudit(examples))
+                    fit_remaining(state, (training, validation), [saving, *watching])
             if not where.is_chief:
                 return None
             average = averages(training_model.optimizer)  # the weights in last.keras
@@ -220,19 +225,25 @@ def find_parts(
     writes: bool,
     split: Split = data.split,
 ) -> tuple[data.Examples, data.Examples, Inventory]:
-    """Checks a run's images; returns the training set, the validation set and an inventory."""
-    examples, found = data.usable_images(examples, config.on_bad_image)
-    if preprocessing and (text := cut_off(found.sizes, preprocessing)):
-        say(text)
+    """Checks a run's images, unless they are too many; returns both parts and an inventory."""
+    digests, twins = None, ()  # type: Any, Any
+    inventory = Inventory(len(examples), ignored=examples.ignored)
+    if len(examples) > AUDITED_FIRST:
+        say_notes(examples)
+    else:
+        examples, found = data.usable_images(examples, config.on_bad_image)
+        digests, twins, inventory = found.digests, found.twins, found.inventory
+        if preprocessing and (text := cut_off(found.sizes, preprocessing)):
+            say(text)
     if resume:
         training, validation = data.read_split(
-            run.split, examples, digests=found.digests, on_missing=config.on_bad_image
+            run.split, examples, digests=digests, on_missing=config.on_bad_image
         )
     else:
         training, validation = split(
             examples,
-            found.digests,
-            found.twins,
+            digests,
+            twins,
             validation_fraction=config.validation_fraction,
             seed=config.split_seed,
             group_by=config.group_by,
@@ -240,8 +251,8 @@ def find_parts(
             fold=getattr(config, "fold", 0),
         )
         if writes:
-            data.write_split(run.split, examples, training, validation, found.digests)
-    return examples.subset(training), examples.subset(validation), found.inventory
+            data.write_split(run.split, examples, training, validation, digests)
+    return examples.subset(training), examples.subset(validation), inventory
 
 
 def build_training_model(objective: Objective, config: CommonConfig, steps: int) -> TrainingModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.inventory import OUTSIDE
 from keras_vit.data.sources.annotations import unusable_annotations
 from keras_vit.storage.find_files import FoundFiles, find_files
+from keras_vit.storage.names import take
 from keras_vit.storage.paths import AnyPath, files_of, to_path
 
 # Names of folders that contain the images or annotations of all classes, in lowercase.
@@ -43,13 +44,15 @@ def load_folder(folder: AnyPath) -> Examples:
     """
     folder = to_path(folder)
     found = find_files(folder)
-    prefix, depth, notes = _layout(folder, found)
-    levels = {name: name.removeprefix(prefix).split("/") for name in found.images}
-    inside = [name for name, parts in levels.items() if len(parts) > depth + 1]
-    if not inside:
+    parents: dict[str, int] = {}  # folders of the images
+    numbers = (parents.setdefault(n.rpartition("/")[0], len(parents)) for n in found.images)
+    parent = np.fromiter(numbers, np.int32, len(found.images))
+    prefix, depth, notes = _layout(folder, parents, found.folders)
+    levels = [_below(name, prefix).split("/")[:-1] for name in parents]
+    inside = np.array([len(parts) > depth for parts in levels], bool)
+    if not inside.any():
         raise NoClassFoldersError(_nothing_found(folder, found))
-    classes = [levels[name][depth] for name in inside]
-    class_names = sorted(set(classes))
+    class_names = sorted({p[depth] for p in levels if len(p) > depth})
     _check_names(folder, class_names)
     if all(_NO_CLASS.fullmatch(name.lower()) for name in class_names):
         raise NoClassFoldersError(
@@ -58,49 +61,65 @@ def load_folder(folder: AnyPath) -> Examples:
             f"{class_names[:20]} are not classes by their names{unusable_annotations(folder)}"
         )
     ignored = Counter(found.ignored)
-    if outside := len(found.images) - len(inside):
+    names = found.images
+    if outside := int((~inside[parent]).sum()):
         ignored[OUTSIDE] = outside
+        chosen = np.flatnonzero(inside[parent])
+        names, parent = take(names, chosen), parent[chosen]
     splits = None
     if depth:
-        splits = tuple(SPLIT_NAMES[levels[name][0].lower()] for name in inside)
-        trained = {name for name, split in zip(classes, splits, strict=True) if split == "train"}
+        of_parent = [SPLIT_NAMES[parts[0].lower()] if len(parts) > 1 else "" for parts in levels]
+        splits = tuple(of_parent[i] for i in parent)
+        pairs = zip(levels, of_parent, strict=True)
+        trained = {parts[depth] for parts, split in pairs if split == "train"}
         if untrained := sorted(set(class_names) - trained):
             raise ValueError(
                 "Every class must have images in the training folder. Add images, or remove the "
                 f"class. Received: {folder}, which has no training images for {untrained[:20]}"
             )
-    if deeper := [name for name in inside if len(levels[name]) > depth + 2]:
-        inner = deeper[0].rpartition("/")[0]
+    deeper = np.array([len(parts) > depth + 1 for parts in levels], bool)[parent]
+    if deeper.any():
+        first = parent[deeper][0]
         notes.append(
-            f"{len(deeper)} images lie in subfolders of class folders, such as {inner}, and belong "
-            f"to the class of the outer folder, such as {levels[deeper[0]][depth]}."
+            f"{deeper.sum()} images lie in subfolders of class folders, such as "
+            f"{list(parents)[first]}, and belong to the class of the outer folder, such as "
+            f"{levels[first][depth]}."
         )
+    classes = {name: index for index, name in enumerate(class_names)}
+    labels = np.array([classes[p[depth]] if len(p) > depth else -1 for p in levels], np.int32)
     return Examples(
-        names=tuple(inside),
-        targets=np.searchsorted(class_names, classes),
+        names=names,
+        targets=labels[parent],
         class_names=tuple(class_names),
         source=str(folder),
-        **files_of(folder, inside),
+        **files_of(folder, names),
         splits=splits,
         notes=tuple(notes),
         ignored=ignored,
     )
 
 
-def _layout(folder: AnyPath, found: FoundFiles) -> tuple[str, int, list[str]]:
+def _below(parent: str, prefix: str) -> str:
+    """Returns a folder relative to an outer one, with a slash at the end if they differ."""
+    return f"{parent}/".removeprefix(prefix) if parent else ""
+
+
+def _layout(
+    folder: AnyPath, parents: Collection[str], all_folders: Sequence[str]
+) -> tuple[str, int, list[str]]:
     """Returns the prefix of the class folders, 1 if they are below split folders, and notes."""
     prefix, notes = "", []
-    while len(tops := _tops(found.images, prefix)) == 1:
+    while len(tops := _tops(parents, prefix)) == 1:
         prefix += f"{tops.pop()}/"
     if not tops:
         prefix = ""
     if prefix:
         notes.append(f"The class folders are in {folder / prefix}.")
-    folders = _subfolders(found.folders, prefix)
-    used = {n.removeprefix(prefix).partition("/")[0] for n in found.images if n.startswith(prefix)}
+    folders = _subfolders(all_folders, prefix)
+    used = {_below(name, prefix).partition("/")[0] for name in parents}
     subfolders = [name for name in folders if name in used]
     named = [name for name in subfolders if name.lower() in SPLIT_NAMES]
-    nested = [name for name in named if _subfolders(found.folders, f"{prefix}{name}/")]
+    nested = [name for name in named if _subfolders(all_folders, f"{prefix}{name}/")]
     split = len(named) == len(subfolders) > 1 and any(
         SPLIT_NAMES[name.lower()] == "train" for name in nested
     )
@@ -120,10 +139,10 @@ def _layout(folder: AnyPath, found: FoundFiles) -> tuple[str, int, list[str]]:
     return prefix, int(split), notes
 
 
-def _tops(images: Iterable[str], prefix: str) -> set[str]:
+def _tops(parents: Collection[str], prefix: str) -> set[str]:
     """Returns the subfolders with images, or none if there are images beside them."""
-    parts = [name.removeprefix(prefix).partition("/") for name in images]
-    return {top for top, _, _ in parts} if all(rest for _, _, rest in parts) else set()
+    inner = [_below(name, prefix) for name in parents]
+    return {name.partition("/")[0] for name in inner} if all(inner) else set()
 
 
 def _subfolders(folders: Iterable[str], prefix: str) -> list[str]:

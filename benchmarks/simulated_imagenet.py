@@ -1,0 +1,119 @@
+"""Start, memory and resumption of training on as many images as ImageNet has, from packed shards.
+
+Writes shards of small JPEG images, different from each other, in folders for 1,000 classes, and of
+a tenth as many. Trains on each for some steps, in a process of its own, and prints the time from
+the start of the process to the end of the first step, and the peak memory of the host. Then a run
+is ended within the epoch and resumed: the hashes of its batches must be those of a run that was not
+interrupted.
+
+    python benchmarks/simulated_imagenet.py FOLDER [--images 1281167] [--steps 40]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import PIL.Image
+
+CLASSES = 1_000
+
+
+def images(start: int, number: int) -> Iterator[tuple[str, bytes]]:
+    """Yields names and JPEG files, the same for the same index."""
+    for index in range(start, number):
+        if index == start or index % 1_000 == 0:
+            generator = np.random.default_rng(index // 1_000)
+            cells = generator.integers(0, 256, (1_000, 4, 4, 3), np.uint8)
+        image = PIL.Image.fromarray(cells[index % 1_000].repeat(8, axis=0).repeat(8, axis=1))
+        out = io.BytesIO()
+        image.save(out, "JPEG", quality=85)
+        yield f"n{index % CLASSES:08d}/n{index % CLASSES:08d}_{index}.JPEG", out.getvalue()
+
+
+def write_shards(folder: Path, number: int) -> Path:
+    """Packs images in a folder, unless they are already there; returns the folder."""
+    from keras_vit.storage.packing import pack_stream
+
+    destination = folder / f"images-{number}"
+    print(pack_stream(lambda i: images(i, number), number, destination, source="simulated").text())
+    return destination
+
+
+def train(data: Path, out: Path, steps: int, began: float, *, resume: bool) -> None:
+    """Trains, ends after some steps, and prints what was measured as JSON."""
+    import keras
+
+    from keras_vit.runs.config import RunConfig
+    from keras_vit.runs.recipe import Recipe
+    from keras_vit.training import fit_run, training_model
+
+    hashes: list[str] = []
+    fit = training_model.TrainingModel.fit
+
+    def hashed(model: keras.Model, dataset, **options):
+        def observe(image, target):
+            import tensorflow as tf
+
+            def record(pixels: np.ndarray) -> np.ndarray:
+                hashes.append(hashlib.sha256(pixels.tobytes()).hexdigest())
+                return pixels
+
+            seen = tf.numpy_function(record, [image], image.dtype)
+            return tf.ensure_shape(seen, image.shape), target
+
+        return fit(model, dataset.map(observe), **options)
+
+    training_model.TrainingModel.fit = hashed
+    seconds: list[float] = []
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+            seconds.append(time.time() - began)
+            if len(seconds) == steps:
+                os.kill(os.getpid(), signal.SIGINT)  # the state is saved
+
+    recipe = Recipe(epochs=1, batch_size=64, image_size=(32, 32))
+    config = RunConfig(str(data), "ViTMicro4", recipe=recipe)
+    with contextlib.suppress(KeyboardInterrupt):
+        fit_run(config, out, resume=resume, tensorboard=False, callbacks=[Stop()])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found = {"first_step_s": seconds[0], "peak_mib": peak, "hashes": hashes}
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+
+
+def child(data: Path, out: Path, steps: int, *, resume: bool = False) -> dict:
+    """Trains in a new process; returns what it measured."""
+    command = [sys.executable, __file__, "--train", str(data), "--out", str(out)]
+    command += ["--steps", str(steps)] + ["--resume"] * resume
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    BEGAN = time.time()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, help="folder for the shards and runs")
+    parser.add_argument("--images", type=int, default=1_281_167)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--resume", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.train:
+        train(arguments.train, arguments.out, arguments.steps, BEGAN, resume=arguments.resume)

@@ -1,0 +1,86 @@
+"""Audit of the images of a large dataset beside its training."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from keras_vit.arguments import listed
+from keras_vit.data import Examples
+from keras_vit.data.image_audit import inspected, sections
+from keras_vit.escapes import say
+
+_DIGITS = 32  # of a digest
+_SHOWN = 20  # images
+_SECONDS = 60.0  # between two lines of progress
+
+
+class BackgroundAudit:
+    """Context manager that audits images in a thread, and prints what it found at the end.
+
+    Unusable images are printed when they are found. What was checked is cached, so that the next
+    run or `keras-vit data check` continues from there.
+
+    Args:
+        examples: All images of the dataset.
+        say: Function that prints a line.
+    """
+
+    def __init__(self, examples: Examples, say: Callable[[str], None] = say) -> None:
+        self.examples, self.say = examples, say
+        self.bad: list[str] = []
+        self.checked = 0
+        self._digests = np.zeros(len(examples), f"S{_DIGITS // 2}")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> BackgroundAudit:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.say(self.text())
+
+    def text(self) -> str:
+        """Returns the number of checked images, the unusable ones, and duplicates."""
+        total = len(self.examples)
+        lines = [f"Checked {self.checked} of {total} images beside the training."]
+        if self.bad:
+            lines.append(listed(f"{len(self.bad)} images cannot be used:", self.bad))
+        return "\n".join([*lines, *sections(("Duplicate images", self._duplicates()))])
+
+    def _run(self) -> None:
+        began = shown = time.monotonic()
+        for index, found in enumerate(inspected(self.examples, 1)):
+            if self._stop.is_set():
+                return
+            if isinstance(found, str):
+                self.bad.append(f"{self.examples.names[index]}: {found}")
+                if len(self.bad) <= _SHOWN:
+                    self.say(f"An image cannot be used: {self.bad[-1]}")
+            else:
+                self._digests[index] = bytes.fromhex(found.digest[:_DIGITS])
+            self.checked = index + 1
+            if time.monotonic() - shown > _SECONDS:
+                shown = time.monotonic()
+                seconds = (shown - began) * (len(self.examples) / self.checked - 1)
+                left = datetime.timedelta(seconds=round(seconds))
+                self.say(f"Checked {self.checked} of {len(self.examples)} images, {left} left.")
+
+    def _duplicates(self) -> list[str]:
+        """Returns the names of images with equal pixels, a line for each group."""
+        order = np.argsort(self._digests[: self.checked], kind="stable")
+        values = self._digests[order]
+        groups = np.split(order, np.flatnonzero(values[1:] != values[:-1]) + 1)
+        names = self.examples.names
+        return [
+            " = ".join(names[int(i)] for i in group)
+            for group in groups
+            if len(group) > 1 and self._digests[group[0]]
+        ]
