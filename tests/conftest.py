@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-_HOME = tempfile.TemporaryDirectory(prefix="keras_home")  # of the cache of checked images
-os.environ["KERAS_HOME"] = _HOME.name
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is first imported
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_vit first does
 # Two devices on every machine, for the tests of distribution; read when JAX is first imported.
@@ -39,6 +36,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("tensorflow"):
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Images that tests check are not cached in the folder of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_vit.data.examples import Examples
 from keras_vit.data.inspection import Finding
+from keras_vit.data.twins import GRID
 from keras_vit.escapes import say
 
 #: Smallest number of images of a source that is cached.
@@ -101,6 +102,6 @@ def _parse(text: str, image_hash: bytes | None) -> Finding | str:
     content = json.loads(text)
     if isinstance(content, str):
         return content
-    values = None if image_hash is None else np.frombuffer(image_hash, np.uint8)
+    values = None if image_hash is None else np.frombuffer(image_hash, np.uint8).reshape(GRID, GRID)
     pairs = {name: tuple(content[name]) for name in ("size", "range")}
     return Finding(**{**content, **pairs, "hash": values})

@@ -81,6 +81,11 @@ class DatasetReport:
         largest = max(self.counts.values(), default=0)
         return {name: n for name, n in self.counts.items() if n < _RARE * largest}
 
+    @property
+    def near_leaks(self) -> tuple[tuple[str, ...], ...]:
+        """The groups in `leaks` of the same photograph whose pixels differ."""
+        return tuple(group for group in self.leaks if group not in self.audit.duplicates)
+
     def text(self) -> str:
         """Returns the report as text."""
         total = sum(self.counts.values()) if self.images is None else self.images
@@ -113,7 +118,15 @@ class DatasetReport:
             parts.append(self.audit.remedy(self.source))
         rare = "Classes below a tenth of the largest class (see class_weights=balanced)"
         parts += sections(
-            ("Duplicate images in several splits", map(" = ".join, self.leaks)),
+            (
+                "Duplicate images in several splits",
+                [" = ".join(group) for group in self.leaks if group in self.audit.duplicates],
+            ),
+            (
+                "Near-duplicate images in several splits; training keeps them, so that scores are "
+                "too high: remove them from all splits but one",
+                map(" = ".join, self.near_leaks),
+            ),
             (
                 "Classes whose names differ only in case, outer blanks or Unicode form; move the "
                 "images into one folder, or write one name in the table",

@@ -17,7 +17,7 @@ from PIL import ImageCms
 from keras_vit.constants import MIN_IMAGE_SIDE
 from keras_vit.data import image_reading
 from keras_vit.data.examples import Examples
-from keras_vit.data.twins import content_hash
+from keras_vit.data.twins import MOST, content_hash
 from keras_vit.image_formats import DECODED, image_format
 
 _FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
@@ -62,6 +62,8 @@ def inspect_images(examples: Examples, indices: Sequence[int]) -> list[Finding |
     for place, index in enumerate(indices):
         if place not in found:
             found[place] = _inspect_alone(contents[place], examples.names[index])
+        if len(examples) > MOST and isinstance(readable := found[place], Finding):
+            found[place] = dataclasses.replace(readable, hash=None)  # not compared, and 2 KB each
     return [found[place] for place in range(len(contents))]
 
 

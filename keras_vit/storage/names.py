@@ -88,7 +88,7 @@ def finder(names: Sequence[str]) -> Callable[[Iterable[str]], list[int]]:
             return []
         ends = pyarrow.compute.min_max(found)
         first, last = (
-            bisect.bisect_left(array, ends[end].as_py(), key=pyarrow.Scalar.as_py)
+            bisect.bisect_left(array, ends[end].as_py(), key=lambda name: name.as_py())
             for end in ("min", "max")
         )
         rows = pyarrow.compute.index_in(found, array[first : last + 1])
