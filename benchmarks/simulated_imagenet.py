@@ -6,7 +6,7 @@ the start of the process to the end of the first step, and the peak memory of th
 is ended within the epoch and resumed: the hashes of its batches must be those of a run that was not
 interrupted.
 
-    python benchmarks/simulated_imagenet.py FOLDER [--images 1281167] [--steps 40]
+    python benchmarks/simulated_imagenet.py FOLDER [--images 1281167] [--steps 40] [--out FILE]
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ import hashlib
 import io
 import json
 import os
+import platform
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import PIL.Image
+from train_step import hardware
 
 CLASSES = 1_000
 
@@ -100,20 +104,52 @@ def train(data: Path, out: Path, steps: int, began: float, *, resume: bool) -> N
 def child(data: Path, out: Path, steps: int, *, resume: bool = False) -> dict:
     """Trains in a new process; returns what it measured."""
     command = [sys.executable, __file__, "--train", str(data), "--out", str(out)]
-    command += ["--steps", str(steps)] + ["--resume"] * resume
+    command += ["--steps", str(steps), "--began", str(time.time())] + ["--resume"] * resume
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":
-    BEGAN = time.time()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, help="folder for the shards and runs")
     parser.add_argument("--images", type=int, default=1_281_167)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help="Markdown file to write the result to")
+    parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.train:
-        train(arguments.train, arguments.out, arguments.steps, BEGAN, resume=arguments.resume)
+        given = arguments
+        train(given.train, given.out, given.steps, given.began, resume=given.resume)
+        sys.exit()
+    if not arguments.folder:
+        parser.error("FOLDER is missing")
+    results, steps = [], arguments.steps
+    for number in (-(-arguments.images // 10), arguments.images):
+        data = write_shards(arguments.folder, number)
+        out, whole = arguments.folder / f"run-{number}", arguments.folder / f"whole-{number}"
+        for run in (out, whole):
+            shutil.rmtree(run, ignore_errors=True)
+        first = child(data, out, steps)
+        resumed = child(data, out, steps, resume=True)
+        undisturbed = child(data, whole, 2 * steps)["hashes"]
+        same = undisturbed[steps : 2 * steps] == resumed["hashes"][:steps]
+        results.append(
+            f"| {number:,} | {first['first_step_s']:.1f} s | {resumed['first_step_s']:.1f} s | "
+            f"{max(first['peak_mib'], resumed['peak_mib']):,.0f} MiB | {'yes' if same else 'no'} |"
+        )
+    text = "\n".join(
+        (
+            "# Training on as many images as ImageNet has\n",
+            f"{hardware()}; Python {platform.python_version()}, TensorFlow "
+            f"{metadata.version('tensorflow')}; "
+            "ViTMicro4, JPEG images of 32 x 32 pixels in packed shards.\n",
+            "| images | first step | first step after resuming | peak memory | same batches |",
+            "|---|---|---|---|---|",
+            *results,
+        )
+    )
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text + "\n", encoding="utf-8")

@@ -16,7 +16,10 @@ from typing import Annotated, Any, get_type_hints
 _LARGEST = sys.float_info.max
 #: Beginnings of the URLs of object storage.
 URL_SCHEMES = ("s3://", "gs://")
-_TABLES = (".csv", ".tsv", ".jsonl")
+#: Beginnings of names of datasets of other libraries.
+LIBRARIES = ("tfds:", "hf:")
+#: Suffixes of tables of images.
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
 # Remedies for files with images or labels in unsupported formats.
 _REMEDIES = {
     (".xlsx", ".xls", ".ods"): "Save the spreadsheet as CSV UTF-8.",
@@ -175,8 +178,8 @@ def regular_file(name: str, path: str | os.PathLike[str]) -> None:
 def image_source(data: str | os.PathLike[str]) -> None:
     """Raises `ValueError` if `data` cannot be a data source for `keras_vit.data.load`."""
     spec, path = str(data), Path(data).expanduser()
-    is_table = path.is_file() and path.suffix.lower() in _TABLES
-    if path.is_dir() or is_table or spec == "digits" or spec.startswith(("tfds:", *URL_SCHEMES)):
+    is_table = path.is_file() and path.suffix.lower() in TABLE_SUFFIXES
+    if path.is_dir() or is_table or spec == "digits" or spec.startswith((*LIBRARIES, *URL_SCHEMES)):
         return
     for suffixes, remedy in _REMEDIES.items():
         if path.is_file() and path.suffix.lower() in suffixes:
@@ -184,16 +187,18 @@ def image_source(data: str | os.PathLike[str]) -> None:
                 f"`data` must be a folder or a table. {remedy} Received: data={spec!r}"
             )
     scheme, colon, name = spec.partition(":")
-    if colon and nearest(scheme, ["tfds"]):
-        hint = f" Did you mean 'tfds:{name}'?"
+    if colon and (meant := [s for s in LIBRARIES if nearest(scheme, [s[:-1]])]):
+        hint = f" Did you mean '{meant[0]}{name}'?"
     else:
         beside = path.parent.iterdir() if path.parent.is_dir() else ()
-        names = [str(path.parent / p.name) for p in beside if p.is_dir() or p.suffix in _TABLES]
+        names = [
+            str(path.parent / p.name) for p in beside if p.is_dir() or p.suffix in TABLE_SUFFIXES
+        ]
         hint = nearest(spec, ["digits", *names])
     raise ValueError(
         "`data` must be a folder of class folders, a folder with a labels.csv, a table (.csv, .tsv "
         "or .jsonl), one of these at s3:// or gs://, packed shards, "
-        f'"tfds:NAME" or "digits".{hint} Received: data={spec!r}'
+        f'"tfds:NAME", "hf:NAME" or "digits".{hint} Received: data={spec!r}'
         f"{'' if path.exists() else ', which does not exist'}"
     )
 

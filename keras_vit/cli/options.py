@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,8 +41,8 @@ of_server = functools.partial(option, panel="Server")
 
 DATA_HELP = (
     "A folder with one subfolder of images per class, a table (.csv, .tsv, .jsonl), a folder "
-    "with labels.csv, tfds:NAME, or digits (of scikit-learn; no download). For segmentation: a "
-    "folder with images/ and masks/, or COCO's annotations (.json)."
+    "with labels.csv, tfds:NAME, hf:NAME, or digits (of scikit-learn; no download). For "
+    "segmentation: a folder with images/ and masks/, or COCO's annotations (.json)."
 )
 
 
@@ -330,24 +331,32 @@ def _flag(parameter: str) -> str:
 
 
 def find_images(sources: Sequence[str | Path]) -> list[Any]:
-    """Lists the images given as arguments, in folders or on standard input.
+    """Lists the images given as arguments, in folders or tables, or on standard input.
 
     An image is a path, or a `StoredFile` in object storage or packed shards.
     """
+    from keras_vit.data.sources.load import load_images
     from keras_vit.storage.find_files import find_files
-    from keras_vit.storage.paths import StoredFile, files_of, is_local, to_path
+    from keras_vit.storage.paths import StoredFile, StoredFiles, files_of, is_local, to_path
 
     found: list[Any] = []
     for source in sources:
         if str(source) == str(STANDARD_INPUT):
             found += [line for line in sys.stdin.read().split("\n") if line.strip()]
+        elif str(source).startswith("hf:") or str(source).lower().endswith(
+            arguments.TABLE_SUFFIXES
+        ):
+            examples = load_images(source)
+            if isinstance(files := examples.encoded, StoredFiles):
+                found += map(StoredFile, repeat(files), range(len(files)))
+            found += examples.places() if examples.paths else []
         elif not (path := to_path(source)).is_dir():
             found.append(str(source))
         elif is_local(path):
             found += [str(path / name) for name in find_files(path).images]
         else:
             files = files_of(path, find_files(path).images)["encoded"]
-            found += [StoredFile(files, index) for index in range(len(files))]
+            found += map(StoredFile, repeat(files), range(len(files)))
     if not found:
         raise ValueError(
             f"`SOURCE` must contain at least one image. Received: {', '.join(map(str, sources))}"

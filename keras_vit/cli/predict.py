@@ -31,8 +31,8 @@ def predict(
         opt.argument(
             "[RUN] SOURCE...",
             "RUN: run folder, exported file or folder of exports (omit it with --server). SOURCE: "
-            "image files, folders of images, packed shards, s3:// or gs:// folders, or - to read "
-            "file names from standard input.",
+            "image files, folders or tables of images, packed shards, s3:// or gs:// folders, "
+            "hf:NAME, or - to read file names from standard input.",
         ),
     ],
     to: Annotated[
@@ -133,7 +133,9 @@ def predict(
     headers = dict(map(_header, header or ()))
     opt.check_exists("--certificate", certificate, "a PEM file")
     opt.check_exists("--classes", classes, "a file classes.pb")
-    local = [Path(p) for p in given if p != str(opt.STANDARD_INPUT) and not is_url(p)]
+    local = [
+        Path(p) for p in given if p != str(opt.STANDARD_INPUT) and not is_url(p) and p[:3] != "hf:"
+    ]
     opt.check_files("SOURCE", local, folders=True)
     opt.check_new_file("--to", to, prediction_table.SUFFIXES)
     start_keras()

@@ -44,6 +44,10 @@ class Names(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept, rows = np.unique(self.rows, return_inverse=True)  # pickled without all other names
+        return Names, (self.array.take(kept), rows.astype(np.uint32))
+
     def subset(self, indices: Any) -> Names:
         """Returns the names at `indices`, in that order."""
         if not isinstance(indices, slice):

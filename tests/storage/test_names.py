@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 
 import numpy as np
 import pyarrow
@@ -39,6 +40,13 @@ def test_repeated_names_are_found(names: Names) -> None:
     for some in (names, TEXTS):
         assert repeated(some) == []
         assert repeated(take(some, [1, 3, 1])) == ["a/2.jpg"]
+
+
+def test_pickled_names_are_without_the_others() -> None:
+    names = Names(pyarrow.array([f"{index:06d}" for index in range(10_000)]))
+    content = pickle.dumps(take(names, [7, 3]))
+    assert pickle.loads(content) == ("000007", "000003")  # noqa: S301
+    assert len(content) < 2_000
 
 
 def test_order_sorts_the_names(names: Names) -> None:

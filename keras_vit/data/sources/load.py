@@ -16,6 +16,7 @@ from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import UNNAMED
 from keras_vit.data.sources.csv_table import load_table
 from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
+from keras_vit.data.sources.hf import load_hf
 from keras_vit.data.sources.masks import has_masks
 from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
@@ -38,6 +39,7 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
             - a folder with a table for each split, such as `train.csv` or `train/_classes.csv`, or
               with images and a single table instead of class folders;
             - `"tfds:NAME"` or `"tfds:NAME:SPLIT"` (`keras_vit.data.sources.tfds.load_tfds`);
+            - `"hf:NAME"` or `"hf:NAME:CONFIG"` (`keras_vit.data.sources.hf.load_hf`);
             - packed shards (`keras_vit.storage.packing.pack`), as the folder that was packed;
             - any of these folders or tables in object storage, as `"s3://BUCKET/FOLDER"` or
               `"gs://BUCKET/FOLDER"`, with the extra `cloud`;
@@ -60,8 +62,11 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
     """
     arguments.image_source(data)
     spec = str(data)
-    if spec.startswith("tfds:") or spec == "digits":
-        return load_tfds(spec.removeprefix("tfds:")) if spec != "digits" else _digits()
+    if spec == "digits":
+        return _digits()
+    for library, load_dataset in zip(arguments.LIBRARIES, (load_tfds, load_hf), strict=True):
+        if spec.startswith(library):
+            return load_dataset(spec.removeprefix(library))
     path = to_path(data)
     if path.is_dir():
         tables = tables_of(path)
@@ -89,7 +94,7 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
 
 def load_images(data: str | os.PathLike[str]) -> Examples:
     """Loads the images of a data source, with or without labels."""
-    if str(data).startswith("tfds:") or str(data) == "digits":
+    if str(data).startswith(arguments.LIBRARIES) or str(data) == "digits":
         return load(data)
     folder = to_path(data)
     if not folder.is_dir() or tables_of(folder) or not (found := find_files(folder)).images:

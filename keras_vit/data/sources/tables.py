@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from keras_vit.arguments import TABLE_SUFFIXES
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.sources.csv_table import NoClassesError, is_ignored, load_table
 from keras_vit.data.target_kinds import NUMBERS, TargetKind
@@ -18,7 +19,6 @@ _OF_SPLIT = re.compile(
     r"([ _-]?(labels?|set|data|list|info|metadata|annotations?|classes|images?))?",
     re.IGNORECASE,
 )
-_SUFFIXES = (".csv", ".tsv", ".jsonl")
 _WITHOUT_LABELS = re.compile("submission|predict", re.IGNORECASE)
 
 _DEPTH = 5  # folders within each other
@@ -41,7 +41,7 @@ def tables_of(folder: AnyPath) -> Tables:
         if path.name.lower() in SPLIT_NAMES:
             inner = [path / name for name in _IN_SPLITS if (path / name).is_file()]
             found += [(table, SPLIT_NAMES[path.name.lower()]) for table in inner[:1]]
-        elif path.suffix.lower() in _SUFFIXES and (named := _OF_SPLIT.fullmatch(path.stem)):
+        elif path.suffix.lower() in TABLE_SUFFIXES and (named := _OF_SPLIT.fullmatch(path.stem)):
             found.append((path, SPLIT_NAMES[named[1].lower()]))
     return found if any(split == "train" for _, split in found) else []
 
@@ -60,7 +60,7 @@ def inner_tables(folder: AnyPath) -> tuple[AnyPath, Tables]:
 
 def _other_tables(folder: AnyPath) -> Tables:
     """Returns the only table of a folder, whatever its name."""
-    tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _SUFFIXES]
+    tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in TABLE_SUFFIXES]
     tables = [path for path in tables if not _WITHOUT_LABELS.search(path.stem)]
     if len(tables) > 1:
         raise ValueError(

@@ -1,0 +1,99 @@
+"""Image classification datasets of the Hugging Face Hub, through the `datasets` library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pyarrow
+
+from keras_vit.arguments import install_hint
+from keras_vit.data.examples import SPLIT_NAMES, Examples
+from keras_vit.storage.names import Names, take
+from keras_vit.storage.paths import StoredFiles
+
+
+class HubImages(StoredFiles):
+    """Contents of the images of a dataset in Arrow files, each read when it is used.
+
+    Args:
+        source: Name of the dataset, for messages.
+        parts: Dataset of each split, with image files that are not decoded.
+        column: Column of the images.
+        names: SPLIT/ROW of each image.
+    """
+
+    def __init__(
+        self, source: str, parts: Mapping[str, Any], column: str, names: Sequence[str]
+    ) -> None:
+        super().__init__(PurePosixPath(source), names)
+        self.parts, self.column = parts, column
+
+    def __getitem__(self, index: Any) -> Any:
+        split, _, row = self.names[index].rpartition("/")
+        file = self.parts[split][int(row)][self.column]
+        return Path(file["path"]).read_bytes() if file["bytes"] is None else file["bytes"]
+
+    def stamp(self, index: int) -> str:
+        """Returns the fingerprint of the dataset."""
+        return self.parts[self.names[index].rpartition("/")[0]]._fingerprint
+
+    def subset(self, indices: Any) -> HubImages:
+        """Returns the images at `indices`, without reading them."""
+        return HubImages(str(self.folder), self.parts, self.column, take(self.names, indices))
+
+
+def load_hf(name: str) -> Examples:
+    """Loads an image classification dataset of any size, without decoding the images.
+
+    The `datasets` library downloads the dataset first if necessary, and maps its Arrow files into
+    memory. The splits are those of the dataset if it has one for training, else all images are one
+    set.
+
+    Args:
+        name: NAME or NAME:CONFIG of the dataset, or a local folder that `datasets.load_dataset`
+            reads.
+
+    Raises:
+        ImportError: If the package of the extra `hf` is not installed.
+        ValueError: If there is no such dataset, or not one column of images and one of classes.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(f"hf:{name} needs a further package; {install_hint('hf')}") from error
+    path, _, config = name.partition(":")
+    try:
+        found = datasets.load_dataset(path, config or None)
+    except Exception as error:  # those of the library, the Hub and the network
+        raise ValueError(
+            "`data` must be hf:NAME or hf:NAME:CONFIG of a dataset of the Hugging Face Hub or of a "
+            f"local folder. Received: hf:{name} ({type(error).__name__}: {error})"
+        ) from error
+    features = next(iter(found.values())).features
+    images, labels = (
+        [key for key, feature in features.items() if isinstance(feature, kind)]
+        for kind in (datasets.Image, datasets.ClassLabel)
+    )
+    if len(images) != 1 or len(labels) != 1:
+        raise ValueError(
+            "`data` must be a dataset with one column of images and one of class labels. Received: "
+            f"hf:{name} with the columns {dict(features)}"
+        )
+    kinds = {split: SPLIT_NAMES.get(split.lower(), "") for split in sorted(found)}
+    if "train" in kinds.values():
+        kinds = {split: kind for split, kind in kinds.items() if kind}
+    parts = {n: found[n].cast_column(images[0], datasets.Image(decode=False)) for n in kinds}
+    names = Names(pyarrow.array([f"{n}/{i:09d}" for n in kinds for i in range(len(parts[n]))]))
+    return Examples(
+        names=names,
+        targets=np.concatenate([parts[n].with_format("numpy")[labels[0]][:] for n in kinds]),
+        class_names=tuple(features[labels[0]].names),
+        source=f"hf:{name}",
+        encoded=HubImages(f"hf:{name}", parts, images[0], names),
+        splits=tuple(kinds[n] for n in kinds for _ in range(len(parts[n])))
+        if len(kinds) > 1 and "train" in kinds.values()
+        else None,
+    )
