@@ -19,6 +19,8 @@ Strategy = Literal["auto", "cpu", "mirrored", "tpu", "multiworker", "jax"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 # Self-supervised method (`runs.config`).
 Method = Literal["mae", "masked-patches"]
+# Where `keras-vit predict` computes (`export.ray_engine`).
+Engine = Literal["ray"]
 # Weight file formats (`weights.save`).
 Format = Literal["npz", "timm", "huggingface", "torchvision", "keras"]
 # Pixel ranges of models of other libraries (`doctor.scaling_candidates`).

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Iterator
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Copies stdin to stderr without information, warnings and errors of TensorFlow's C++ log; fatal
-# messages and the output of other libraries are copied.
+# Copies stdin to stderr without information, warnings and errors of the C++ logs of TensorFlow and
+# Ray; fatal messages and the output of other libraries are copied.
 _FILTER = r"""
 import os, re, sys
 log_line = re.compile(
     rb"[IWE]\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] "
     rb"|WARNING: All log messages before absl::InitializeLog\(\)|INFO: Created TensorFlow Lite "
-    rb"|fully_quantize: \d"
+    rb"|fully_quantize: \d|\[[-\d]+ [:,\d]+ [IWE] \d+ \d+\] "
 )
 for line in sys.stdin.buffer:
     if not log_line.match(line):

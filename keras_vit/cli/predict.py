@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keras_vit import output_folder
+from keras_vit import choices, output_folder
 from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
 from keras_vit.cli.model_argument import check_run, load_given_model
@@ -54,6 +54,18 @@ def predict(
         bool,
         opt.option("Run a SavedModel whose operators can read and write any file.", "--trust"),
     ] = False,
+    engine: Annotated[
+        choices.Engine | None,
+        opt.option("With --to: compute with Ray, on all cores or GPUs of its cluster."),
+    ] = None,
+    address: Annotated[
+        str | None,
+        opt.option(
+            "Address of the Ray cluster, which contains this machine.",
+            metavar="HOST:PORT",
+            show_default="Ray is started on this machine",
+        ),
+    ] = None,
     server: Annotated[
         str | None,
         opt.of_server(
@@ -122,7 +134,10 @@ def predict(
         check_run(model)
     if size and not constructor:
         raise ValueError(f"`--image-size` needs `--model`. Received: --image-size {image_size}")
-    for option in ["--all"] * every_class + ["--embed"] * embed:
+    if address and not engine:
+        raise ValueError(f"`--address` needs `--engine ray`. Received: --address {address}")
+    further = {"--all": every_class, "--embed": embed, "--engine": engine}
+    for option in (name for name, value in further.items() if value):
         if to is None or server:
             raise ValueError(f"`{option}` needs `--to`, without `--server`. Received: {option}")
     if classes and not server:
@@ -176,13 +191,29 @@ def predict(
             if model and constructor:
                 network = load_given_model(model, constructor, size, classifier=not embed)
             if embed:
-                table = prediction_table.Embeddings()
+                table = export.load.Embeddings()
                 predict = functools.partial(export.embed, network, batch_size=batch_size)
             else:
                 predictor = export.load_predictor(network, trust=trust)
                 if to:
                     table = predictor.task.table(predictor.preprocessing, every_class=every_class)
                 predict = functools.partial(predictor.iterate, batch_size=batch_size, top=top)
+            if engine and model:
+                from keras_vit.export import ray_engine
+
+                ray_engine.connect(address)
+                source: Any = model.absolute()
+                if constructor:
+                    load = functools.partial(load_given_model, classifier=not embed)
+                    source = functools.partial(load, source, constructor, size)
+                predict = functools.partial(
+                    ray_engine.predict,
+                    source=source,
+                    batch_size=batch_size,
+                    embedding=embed,
+                    top=top,
+                    trust=trust,
+                )
             identity = _identity(model, constructor, size) if to else {}
             if not embed:
                 identity |= {"top": str(top)}

@@ -10,14 +10,11 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from keras_vit import files, output_folder
 from keras_vit.cli.options import check_new_file
 from keras_vit.escapes import csv_cell, say
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SUFFIXES = (".csv", ".jsonl", ".parquet", ".json")
 IMAGES_OF_A_PART = 1024  # a multiple of usual batch sizes
@@ -25,19 +22,6 @@ PARTS_OF_A_ROW_GROUP = 16  # of a Parquet file, in memory at once
 _PARTS = "*.part"
 
 Row = dict[str, Any]
-
-
-class Embeddings:
-    """Table of image features."""
-
-    def __init__(self) -> None:
-        self.columns = ["file", "embedding", "message"]
-
-    def rows(self, file: str, found: tuple[np.ndarray, str]) -> list[Row]:
-        """Returns the table row of one image."""
-        vector, message = found
-        embedding = None if message else [float(str(value)) for value in vector]
-        return [{"file": file, "embedding": embedding, "message": message or None}]
 
 
 def write_table(

@@ -141,6 +141,19 @@ def embed(
     return rows(images, batch_size, *_on(network, preprocessing))
 
 
+class Embeddings:
+    """Table of image features."""
+
+    def __init__(self) -> None:
+        self.columns = ["file", "embedding", "message"]
+
+    def rows(self, file: str, found: tuple[np.ndarray, str]) -> list[dict[str, Any]]:
+        """Returns the table row of one image."""
+        vector, message = found
+        embedding = None if message else [float(str(value)) for value in vector]
+        return [{"file": file, "embedding": embedding, "message": message or None}]
+
+
 def _newest(folder: Path) -> Path | None:
     """Returns the SavedModel in a folder, or in the newest of its version folders."""
     numbers = reversed(saved_model.versions(folder))

@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 from keras_vit.cli import prediction_table
 from keras_vit.export import Prediction
+from keras_vit.export.load import Embeddings
 from keras_vit.tasks.classification.prediction import Scores
 
 pytestmark = pytest.mark.tensorflow
@@ -63,7 +64,7 @@ def test_labels_that_are_present_are_named() -> None:
 
 
 def test_features_are_one_column() -> None:
-    table = prediction_table.Embeddings()
+    table = Embeddings()
     row = table.rows("a.jpg", (np.float32([0.1, -2.5]), ""))[0]
     assert row == {"file": "a.jpg", "embedding": [0.1, -2.5], "message": None}
     assert table.rows("b.jpg", (np.zeros(2), "damaged"))[0]["embedding"] is None

@@ -1,0 +1,181 @@
+"""Predictions computed by actors of Ray Data, in the order of the images."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.arguments import URL_SCHEMES, install_hint
+from keras_vit.export.load import Embeddings, embed, load_predictor
+from keras_vit.storage.paths import StoredFile
+
+_BATCHES = 4  # of a task: while one is computed, the next is read
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # by default 15, which other processes would starve
+}
+
+
+class BatchPredictor:
+    """Predicts batches of images in an actor of Ray Data, for `ray.data.Dataset.map_batches`.
+
+    An actor loads the model once. On CPUs it computes with as many threads as its `num_cpus`.
+
+    Args:
+        source: As for `load_predictor`, or a function that returns a Keras model. All machines of
+            a cluster must be able to read it.
+        top: Number of classes in each prediction.
+        embedding: Whether to compute features, as `embed` does, in place of predictions.
+        batch_size: Batch size of the model.
+        every_class: Whether rows contain the probability of every class.
+        trust: As for `load_predictor`.
+
+    Call arguments:
+        batch: Columns `file` (paths or URLs) and, if the images were read already, `bytes`.
+
+    Returns:
+        A `pyarrow.Table` with the rows that `keras-vit predict --to` writes.
+
+    Examples:
+        >>> from keras_vit import models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+        >>> predictor = BatchPredictor(models.build(config))
+        >>> predictor({"file": np.array(["nowhere.jpg"])})["message"].to_pylist()
+        ['cannot be read: No such file or directory']
+
+        With Ray: `dataset.map_batches(BatchPredictor, fn_constructor_args=("model.keras",),
+        num_cpus=1, compute=ray.data.ActorPoolStrategy(size=2))`.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | keras.Model | Callable[[], keras.Model],
+        *,
+        top: int = 5,
+        embedding: bool = False,
+        batch_size: int = 32,
+        every_class: bool = False,
+        trust: bool = False,
+    ) -> None:
+        if threads := os.environ.get("OMP_NUM_THREADS"):  # Ray sets it to `num_cpus`
+            for kind in ("INTRAOP", "INTEROP"):
+                os.environ.setdefault(f"TF_NUM_{kind}_THREADS", threads)
+        if callable(source) and not isinstance(source, keras.Model):
+            source = source()
+        self._batch_size, self._table = batch_size, Embeddings()
+        self._answers: Callable[..., Iterator[Any]] = functools.partial(embed, source)
+        if not embedding:
+            predictor = load_predictor(source, trust=trust)
+            self._answers = functools.partial(predictor.iterate, top=top)
+            self._table = predictor.task.table(predictor.preprocessing, every_class=every_class)
+
+    def answers(self, images: Iterable[Any]) -> Iterator[Any]:
+        """Yields the prediction, or the features and a message, for each image."""
+        return self._answers(images, self._batch_size)
+
+    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> Any:
+        import pyarrow
+
+        answers = self.answers(batch.get("bytes", batch["file"]))
+        rows = [
+            row
+            for file, found in zip(batch["file"], answers, strict=True)
+            for row in self._table.rows(str(file), found)
+        ]
+        columns = self._table.columns
+        return pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+
+
+class _Answers(BatchPredictor):
+    """The answers themselves, in one row per list of images."""
+
+    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> Any:
+        found = np.empty(len(batch["images"]), object)
+        for index, images in enumerate(batch["images"]):
+            found[index] = list(self.answers(images))
+        return {"answers": found}
+
+
+def connect(address: str | None = None) -> None:
+    """Connects to a Ray cluster at HOST:PORT; by default starts Ray on this machine.
+
+    Raises:
+        ImportError: If Ray is not installed.
+        ValueError: If there is no cluster at the address.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ImportError(f"`--engine ray` needs Ray; {install_hint('ray')}")
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        if address:
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), 10).close()  # Ray would try for minutes
+        import ray.data
+
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
+        ray.init(address or "local", include_dashboard=False, ignore_reinit_error=True, **quiet)
+    except (ValueError, OSError, RuntimeError) as error:
+        raise ValueError(
+            "`--address` must be HOST:PORT of a Ray cluster that contains this machine. Received: "
+            f"{address or 'local'} ({error})"
+        ) from error
+
+
+def predict(
+    images: Sequence[Any], *, source: Any, batch_size: int = 32, **options: Any
+) -> Iterator[Any]:
+    """Yields an answer for each image, in their order.
+
+    Ray restarts an actor that is killed, and computes its images again.
+
+    Args:
+        images: Paths or stored files.
+        source: As for `BatchPredictor`.
+        batch_size: Batch size of the model.
+        options: As for `BatchPredictor`.
+
+    Raises:
+        RuntimeError: If the cluster fails.
+    """
+    import ray.data
+
+    step = batch_size * _BATCHES
+    blocks = [list(map(_portable, images[i : i + step])) for i in range(0, len(images), step)]
+    resources = ray.cluster_resources()
+    cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
+    actors = min(gpus or cores, len(blocks))
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = context.print_on_execution_start = False
+    context.execution_options.preserve_order = True
+    items = [{"images": block} for block in blocks]
+    dataset = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
+        _Answers,
+        batch_size=None,
+        compute=ray.data.ActorPoolStrategy(size=actors),
+        num_cpus=max(cores // actors, 1) if gpus else 1,
+        num_gpus=min(gpus, 1),
+        fn_constructor_args=(source,),
+        fn_constructor_kwargs={"batch_size": batch_size, **options},
+    )
+    try:
+        for row in dataset.iter_rows():
+            yield from row["answers"]
+    except ray.exceptions.RayError as error:
+        raise RuntimeError(f"Ray stopped: {str(error).strip().splitlines()[-1]}") from error
+
+
+def _portable(image: Any) -> Any:
+    """Returns a small reference to an image that does not depend on the current folder."""
+    if isinstance(image, StoredFile):
+        return StoredFile(image.files.subset([image.place]), 0)
+    return image if str(image).startswith(URL_SCHEMES) else os.path.abspath(image)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from keras_vit import models
+from keras_vit.export import load_predictor, ray_engine
+from tests.cli.commands import call_main
+
+pytestmark = pytest.mark.tensorflow
+needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 12), classes=3)
+    network = models.build(config)
+    rng = np.random.default_rng(0)
+    network.set_weights(
+        [rng.normal(0, 0.3, w.shape).astype(w.dtype) for w in network.get_weights()]
+    )
+    network.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """23 images, two of which cannot be read, and one whose name is not UTF-8."""
+    folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for index in range(23):
+        pixels = rng.integers(0, 255, (11 + index, 17, 3), "uint8")
+        PIL.Image.fromarray(pixels).save(folder / f"{index:02}.png")
+    (folder / "05.png").write_bytes(b"")
+    (folder / "13.png").write_bytes((folder / "12.png").read_bytes()[:60])
+    os.rename(folder / "07.png", os.fsencode(folder / "07") + b"\xe9.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    pytest.importorskip("ray")
+    for name, value in ray_engine.SETTINGS.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    ray.init("local", num_cpus=2, log_to_driver=False, include_dashboard=False)
+    yield
+    ray.shutdown()
+
+
+def table(model: Path, photos: Path, to: Path, *options: object) -> bytes:
+    assert call_main("predict", model, photos, "--batch", 3, "--to", to, *options) == 1
+    return to.read_bytes()
+
+
+def test_batch_predictor_returns_the_rows_of_the_command(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    files = [str(photos / "01.png"), "no\nwhere.png", str(photos / "02.png")]
+    rows = ray_engine.BatchPredictor(model, top=2)({"file": files}).to_pylist()
+    expected = load_predictor(model).predict(files)
+    assert [row["file"] for row in rows] == files
+    assert [row["label"] for row in rows] == [found.label for found in expected]
+    assert [row["label_2"] for row in rows][::2] == [expected[i].top_labels[1] for i in (0, 2)]
+    assert rows[1]["message"] == "cannot be read: No such file or directory"
+    contents = [Path(files[0]).read_bytes(), b"", Path(files[2]).read_bytes()]
+    read = ray_engine.BatchPredictor(model)({"file": files, "bytes": contents}).to_pylist()
+    assert [row["score"] for row in read] == [row["score"] for row in rows]
+    embedded = ray_engine.BatchPredictor(lambda: load(model), embedding=True)({"file": files})
+    assert [len(row or ()) for row in embedded["embedding"].to_pylist()] == [96, 0, 96]
+
+
+def load(model: Path) -> object:
+    from keras_vit.weights.whole_models import load_model
+
+    return load_model(model)
+
+
+@needs_ray
+@pytest.mark.parametrize("options", [(), ("--embed",)])
+def test_rows_are_those_of_the_command_to_the_bit(
+    model: Path, photos: Path, tmp_path: Path, ray: None, options: tuple[str, ...]
+) -> None:
+    expected = table(model, photos, tmp_path / "plain.csv", *options)
+    found = table(model, photos, tmp_path / "ray.csv", "--engine", "ray", *options)
+    assert expected.count(b"\n") == 24
+    assert found == expected
+    assert found != expected.replace(b"01.png", b"02.png")
+
+
+def test_ray_absent(
+    model: Path, photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"`--engine ray` needs Ray; .*\[ray\]"):
+        ray_engine.connect()
+
+
+@needs_ray
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "localhost:port"])
+def test_wrong_address(
+    model: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
+    to = tmp_path / "a.csv"
+    options = ("--engine", "ray", "--address", address)
+    assert call_main("predict", model, photos, "--to", to, *options) == 1
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("keras-vit: ")]
+    assert "`--address` must be HOST:PORT of a Ray cluster that contains this machine. " in line
+    assert f"Received: {address}" in line
+
+
+@needs_ray
+@pytest.mark.slow
+def test_ten_killed_actors_lose_and_double_nothing(model: Path, photos: Path, ray: None) -> None:
+    images = [str(path) for path in sorted(photos.glob("[0-9][0-9].png"))] * 100
+    answers, killed = ray_engine.predict(images, source=model, batch_size=8), 0
+    found = []
+    for number, answer in enumerate(answers):
+        found.append(answer)
+        if number % 200 == 100 and killed < 10 and (actors := workers()):
+            os.kill(actors[killed % len(actors)], signal.SIGKILL)
+            killed += 1
+    assert killed == 10
+    expected = load_predictor(model).predict(images, 8)
+    assert len(found) == len(images)
+    for one, other in zip(found, expected, strict=True):
+        assert one.message == other.message
+        np.testing.assert_array_equal(one.probabilities, other.probabilities)
+
+
+def workers() -> list[int]:
+    """Processes of the actors that predict, children of this session's raylet."""
+    lines = subprocess.run(
+        ["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    return [int(line.split()[0]) for line in lines if "ray::MapWorker(MapBatches(_Answers" in line]
