@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import logging
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +21,7 @@ from keras_vit.export.load import Embeddings, embed, load_predictor
 from keras_vit.storage.paths import StoredFile
 
 _BATCHES = 4  # of a task: while one is computed, the next is read
+_WATCH = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr)"
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # by default 15, which other processes would starve
@@ -168,10 +172,22 @@ def predict(
         fn_constructor_kwargs={"batch_size": batch_size, **options},
     )
     try:
-        for row in dataset.iter_rows():
-            yield from row["answers"]
+        with _message_if_ended("Ray ended this process, because its cluster is gone"):
+            for row in dataset.iter_rows():
+                yield from row["answers"]
     except ray.exceptions.RayError as error:
         raise RuntimeError(f"Ray stopped: {str(error).strip().splitlines()[-1]}") from error
+
+
+@contextlib.contextmanager
+def _message_if_ended(text: str) -> Iterator[None]:
+    """Prints a text if this process is ended from outside Python, as Ray does, within `with`."""
+    command = [sys.executable, "-IS", "-c", _WATCH, f"keras-vit: {text}"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        process.communicate(b"done")
 
 
 def _portable(image: Any) -> Any:

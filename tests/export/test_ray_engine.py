@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
+import socket
 import subprocess
+import sys
+import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,26 +126,76 @@ def test_wrong_address(
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_ten_killed_actors_lose_and_double_nothing(model: Path, photos: Path, ray: None) -> None:
-    images = [str(path) for path in sorted(photos.glob("[0-9][0-9].png"))] * 100
-    answers, killed = ray_engine.predict(images, source=model, batch_size=8), 0
-    found = []
-    for number, answer in enumerate(answers):
-        found.append(answer)
-        if number % 200 == 100 and killed < 10 and (actors := workers()):
-            os.kill(actors[killed % len(actors)], signal.SIGKILL)
-            killed += 1
-    assert killed == 10
-    expected = load_predictor(model).predict(images, 8)
+    images = [str(path) for path in sorted(photos.glob("[0-9][0-9].png"))] * 400
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_computing, args=(killed,), daemon=True)
+    killer.start()
+    found = list(ray_engine.predict(images, source=model, batch_size=64))
+    assert len(killed) == 10
+    expected = load_predictor(model).predict(images, 64)
     assert len(found) == len(images)
     for one, other in zip(found, expected, strict=True):
         assert one.message == other.message
         np.testing.assert_array_equal(one.probabilities, other.probabilities)
 
 
-def workers() -> list[int]:
-    """Processes of the actors that predict, children of this session's raylet."""
-    lines = subprocess.run(
-        ["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    return [int(line.split()[0]) for line in lines if "ray::MapWorker(MapBatches(_Answers" in line]
+def kill_computing(killed: list[int], number: int = 10) -> None:
+    """Kills actors while they compute, each process once."""
+    while len(killed) < number:
+        listed = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True)
+        for line in listed.stdout.splitlines():
+            pid, _, title = line.strip().partition(" ")
+            if title.startswith("ray::MapWorker(MapBatches(_Answers)).") and int(pid) not in killed:
+                killed.append(int(pid))
+                os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.05)
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["gcs_server", "raylet"])
+def test_cluster_gone_in_the_middle(model: Path, photos: Path, tmp_path: Path, part: str) -> None:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), **ray_engine.SETTINGS}
+    place = Path(tempfile.mkdtemp(prefix="ray"))  # short, as sockets are in it
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    start = ["start", "--head", f"--port={address[10:]}", "--num-cpus=2", f"--temp-dir={place}"]
+    start = ["-m", "ray.scripts.scripts", *start, "--include-dashboard=false"]
+    subprocess.run([sys.executable, *start], env=environment, check=True, capture_output=True)
+    try:
+        to = tmp_path / "answers.csv"
+        words = ["predict", model, "-", "--to", to, "--engine", "ray", "--address", address]
+        code = "import keras_vit_toolkit; keras_vit_toolkit.main()"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, words)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        process.stdin.write(f"{photos / '01.png'}\n" * 100_000)
+        process.stdin.close()
+        parts = tmp_path / ".answers.csv.parts"
+        while not list(parts.glob("*.part")) and process.poll() is None:
+            time.sleep(0.1)
+        kill_all(f"/{part} ", place)
+        said = process.stderr.read()
+        assert process.wait() == 1, said
+        lines = [line for line in said.splitlines() if line.startswith("keras-vit: ")]
+        assert lines == ["keras-vit: Ray ended this process, because its cluster is gone"], said
+        assert list(parts.glob("*.part"))
+    finally:
+        kill_all("", place)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def kill_all(name: str, place: Path) -> None:
+    """Kills the processes of a cluster, by its folder."""
+    listed = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True, check=True)
+    for line in listed.stdout.splitlines():
+        if name in line and f"{place}/" in line:
+            os.kill(int(line.split()[0]), signal.SIGKILL)
