@@ -202,20 +202,29 @@ def _start(context: typer.Context, wanted: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
-    """Context manager that prints how to resume the run after Ctrl-C (status 130) or a full disk.
+    """Context manager that prints how to resume after Ctrl-C (status 130) or a foreseen error.
+
+    Such errors are a full disk and the loss of another worker.
 
     `resumed_by` is the command that has a `--resume` option; None if repeating the command resumes.
     """
     kept = "The same command resumes from the last saved state, or starts again."
     try:
         yield
-    except (KeyboardInterrupt, OSError) as stopped:
-        if isinstance(stopped, OSError) and stopped.errno != errno.ENOSPC:
+    except (KeyboardInterrupt, Exception) as stopped:
+        full = isinstance(stopped, OSError) and stopped.errno == errno.ENOSPC
+        lost = type(stopped).__name__ == "UnavailableError"  # of TensorFlow, not imported here
+        if not (full or lost or isinstance(stopped, KeyboardInterrupt)):
             raise
         if resumed_by and any((out / name).exists() for name in ("config.yaml", "fold_1")):
             go_on = arguments.command(resumed_by, "--resume", "--out", out)
             kept = f"Saved states are kept. Resume with:\n  {go_on}"
-        if isinstance(stopped, OSError):
+        if lost:
+            everywhere = kept.replace("Resume with:", "Resume on all machines with:")
+            raise RuntimeError(
+                f"Another worker ended or cannot be reached. {everywhere}"
+            ) from stopped
+        if full:
             raise RuntimeError(f"{stopped}. Free some space. {kept}") from stopped
         print(f"\n{str(stopped) or f'Interrupted. {kept}'}")
         raise typer.Exit(130) from None

@@ -18,6 +18,9 @@ from keras_vit.choices import STRATEGIES
 from keras_vit.runs.recipe import Recipe
 
 Shard = tuple[int, int]
+# Time after which a worker that sends nothing is lost. TensorFlow's 10 s end a run whenever the
+# network fails for as long.
+HEARTBEAT_SECONDS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,6 +215,7 @@ def _multiworker() -> Devices:
             "strategy='multiworker' needs TF_CONFIG to list at least two workers; see "
             f"docs/scaling.md. Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
         )
+    _extend_heartbeat()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     resolver = strategy.cluster_resolver
     before = cluster.get("chief", []) if resolver.task_type == "worker" else []
@@ -222,6 +226,17 @@ def _multiworker() -> Devices:
         worker=len(before) + resolver.task_id,
         workers=workers,
         strategy=strategy,
+    )
+
+
+def _extend_heartbeat() -> None:
+    """Extends the heartbeat timeout of the service with which the strategy detects lost workers."""
+    # Neither the strategy nor any public function has this timeout.
+    from tensorflow.python.eager import context
+
+    of_process = context.context()
+    of_process.configure_coordination_service = functools.partial(
+        of_process.configure_coordination_service, heartbeat_timeout_in_ms=HEARTBEAT_SECONDS * 1000
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training.signals import SignalHandler
-from tests.cli.commands import Call
+from tests.cli.commands import Call, check_failure
 from tests.training.photos import write_photos
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
@@ -81,3 +81,24 @@ def test_next_steps_of_images_to_convert_can_be_pasted(call: Call, folder: Path)
     assert pasted(message) == [["data", "convert", str(data), "NEW_FOLDER"]]
     _, output, _ = call("data", "convert", data, new, "--processes", 1)
     assert pasted(output) == [["data", "check", str(new)]]
+
+
+def test_lost_worker_is_one_message_with_the_command_for_all_machines(
+    call: Call, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    import tensorflow as tf
+
+    out = folder / "run"
+
+    def train(config: training.RunConfig, out: Path, **options: object) -> None:
+        training.Run(out).write_config(config, {})
+        raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: ...")
+
+    monkeypatch.setattr(training, "train", train)
+    code, _, message = call("train", "--data", "digits", "--out", out)
+    expected = (
+        "keras-vit: Another worker ended or cannot be reached. Saved states are kept. Resume on "
+        "all machines with:\n  keras-vit train --resume --out "
+    )
+    check_failure(code, message, expected)
+    assert pasted(message) == [["train", "--resume", "--out", str(out)]]

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 import subprocess
-import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 
 from keras_vit.runs.config import write_config
 from keras_vit.training import Recipe, Run, RunConfig
 from tests.training.replicas import CASES
+from tests.training.worker_processes import assert_alike, finish, log_of, processes
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 RECIPE = Recipe(
     epochs=3,
     batch_size=8,
@@ -29,12 +24,6 @@ RECIPE = Recipe(
     ema_momentum=0.8,
     precision="float32",
 ).replace(mixup=0.3, rand_augment_ops=1, erasing=0.3)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def start(
@@ -47,44 +36,6 @@ def start(
         for index in range(workers)
     ]
     return processes(commands, out)
-
-
-def processes(commands: list[list[str]], out: Path) -> list[subprocess.Popen[bytes]]:
-    """Starts Python modules that find each other by TF_CONFIG if they are several."""
-    workers = len(commands)
-    addresses = [f"127.0.0.1:{free_port()}" for _ in range(workers)]
-    started = []
-    for index, command in enumerate(commands):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "tensorflow"}
-        environment.pop("TF_CONFIG", None)
-        if workers > 1:
-            task = {"type": "worker", "index": index}
-            environment["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})
-        log = (out.parent / f"{out.name}_{index}.log").open("ab")
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", *command],
-                env=environment,
-                cwd=ROOT,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        )
-    return started
-
-
-def finish(started: list[subprocess.Popen[bytes]], seconds: int = 240) -> list[int]:
-    try:
-        return [process.wait(timeout=seconds) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
-def log_of(out: Path) -> str:
-    logs = sorted(out.parent.glob(f"{out.name}_*.log"))
-    return "\n".join(path.read_text(errors="replace")[-3000:] for path in logs)
 
 
 @pytest.fixture(scope="module")
@@ -103,19 +54,6 @@ def single(configs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     out = tmp_path_factory.mktemp("single") / "run"
     assert finish(start(configs["one"], out, workers=1)) == [0], log_of(out)
     return Run(out)
-
-
-def assert_alike(run: Run, single: Run) -> None:
-    ours, theirs = (
-        np.genfromtxt(r.history, delimiter=",", names=True, dtype=float) for r in (run, single)
-    )
-    assert ours.dtype.names == theirs.dtype.names
-    for name in ours.dtype.names:
-        # The largest difference seen: 6e-7.
-        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5, err_msg=name)
-    weights = [keras.saving.load_model(r.last).get_weights() for r in (run, single)]
-    for one, other in zip(*weights, strict=True):
-        np.testing.assert_allclose(one, other, atol=5e-5)  # 4e-6 was seen
 
 
 @pytest.mark.timeout(600)
