@@ -74,7 +74,8 @@ class BatchPredictor:
                 os.environ.setdefault(f"TF_NUM_{kind}_THREADS", threads)
         if callable(source) and not isinstance(source, keras.Model):
             source = source()
-        self._batch_size, self._table = batch_size, Embeddings()
+        self._batch_size = batch_size
+        self._table: Any = Embeddings()
         self._answers: Callable[..., Iterator[Any]] = functools.partial(embed, source)
         if not embedding:
             predictor = load_predictor(source, trust=trust)

@@ -118,7 +118,7 @@ def losses(out: Path, host: int = 0) -> Losses:
     return {(int(epoch), int(step)): float(loss) for epoch, step, loss in rows}
 
 
-def wait_for_step(out: Path, step: int, seconds: int = 240) -> None:
+def wait_for_step(out: Path, step: int, seconds: int = 400) -> None:
     end = time.monotonic() + seconds
     while len(losses(out, 1)) < step:
         assert time.monotonic() < end, log_of(out)
