@@ -35,7 +35,7 @@ REPEATED = {
         README: r"On (\d+) flower photographs",
         FLOWERS: r"Data: (\d+) photographs",
         FIRST: r"the (\d+) TensorFlow flower photographs",
-        "docs/data.md": r"Of the (\d+) photographs of \[flowers\]",
+        "docs/data.md": r"Measured with the (\d+) photographs\s+of",
     },
     "minutes of a run on flowers": {
         README: r"all defaults, (\w+) minutes on two CPU cores",
