@@ -337,19 +337,28 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
     """
     from keras_vit.data.sources.load import load_images
     from keras_vit.storage.find_files import find_files
-    from keras_vit.storage.paths import StoredFile, StoredFiles, files_of, is_local, to_path
+    from keras_vit.storage.paths import (
+        FilesInMemory,
+        StoredFile,
+        StoredFiles,
+        files_of,
+        is_local,
+        to_path,
+    )
 
     found: list[Any] = []
+    libraries, tables = arguments.LIBRARIES, arguments.TABLE_SUFFIXES
     for source in sources:
         if str(source) == str(STANDARD_INPUT):
             found += [line for line in sys.stdin.read().split("\n") if line.strip()]
-        elif str(source).startswith("hf:") or str(source).lower().endswith(
-            arguments.TABLE_SUFFIXES
-        ):
+        elif str(source).startswith(libraries) or str(source).lower().endswith(tables):
             examples = load_images(source)
-            if isinstance(files := examples.encoded, StoredFiles):
-                found += map(StoredFile, repeat(files), range(len(files)))
-            found += examples.places() if examples.paths else []
+            if (files := examples.encoded) is None:
+                found += examples.places()
+                continue
+            if not isinstance(files, StoredFiles):
+                files = FilesInMemory(examples.source, examples.names, files)
+            found += map(StoredFile, repeat(files), range(len(files)))
         elif not (path := to_path(source)).is_dir():
             found.append(str(source))
         elif is_local(path):

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keras_vit import choices, output_folder
+from keras_vit import arguments, choices, output_folder
 from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
 from keras_vit.cli.model_argument import check_run, load_given_model
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
-from keras_vit.storage.paths import is_url
 
 if TYPE_CHECKING:
     from keras_vit.export import Prediction
@@ -32,7 +31,7 @@ def predict(
             "[RUN] SOURCE...",
             "RUN: run folder, exported file or folder of exports (omit it with --server). SOURCE: "
             "image files, folders or tables of images, packed shards, s3:// or gs:// folders, "
-            "hf:NAME, or - to read file names from standard input.",
+            "tfds:NAME, hf:NAME, or - to read file names from standard input.",
         ),
     ],
     to: Annotated[
@@ -148,9 +147,8 @@ def predict(
     headers = dict(map(_header, header or ()))
     opt.check_exists("--certificate", certificate, "a PEM file")
     opt.check_exists("--classes", classes, "a file classes.pb")
-    local = [
-        Path(p) for p in given if p != str(opt.STANDARD_INPUT) and not is_url(p) and p[:3] != "hf:"
-    ]
+    elsewhere = (*arguments.URL_SCHEMES, *arguments.LIBRARIES)
+    local = [Path(p) for p in given if not p.startswith(elsewhere) and p != str(opt.STANDARD_INPUT)]
     opt.check_files("SOURCE", local, folders=True)
     opt.check_new_file("--to", to, prediction_table.SUFFIXES)
     start_keras()

@@ -162,13 +162,13 @@ class Examples:
         return list(self.paths or ())
 
     def stamp(self, index: int) -> str | None:
-        """Returns the size and time of the last change of an image's file; None if in memory."""
+        """Returns the size and times of the last change of an image's file; None if in memory."""
         if isinstance(self.encoded, StoredFiles):
             return self.encoded.stamp(index)
         with contextlib.suppress(OSError):
             if self.paths:
                 status = os.stat(self.paths[index])
-                return f"{status.st_size} {status.st_mtime_ns}"
+                return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
         return None
 
     def read(self, index: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from keras_vit.arguments import URL_SCHEMES
@@ -115,6 +115,28 @@ class StoredFiles(Sequence[bytes]):
     def subset(self, indices: Any) -> StoredFiles:
         """Returns the files at `indices`, without reading them."""
         return StoredFiles(self.folder, take(self.names, indices))
+
+
+class FilesInMemory(StoredFiles):
+    """Contents of files that are in memory.
+
+    Args:
+        source: Name of the dataset, for messages.
+        names: Name of each file.
+        contents: Content of each file.
+    """
+
+    def __init__(self, source: str, names: Sequence[str], contents: Sequence[bytes]) -> None:
+        super().__init__(PurePosixPath(source), names)
+        self.contents = contents
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.contents[index]
+
+    def subset(self, indices: Any) -> FilesInMemory:
+        """Returns the files at `indices`."""
+        contents = [self.contents[i] for i in indices]
+        return FilesInMemory(str(self.folder), take(self.names, indices), contents)
 
 
 class StoredFile(NamedTuple):

@@ -17,7 +17,7 @@ from keras_vit.training import Run
 from tests.training.photos import write_photos
 from tests.training.worker_processes import assert_alike, finish, log_of, processes
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NAMES = tuple(f"keras-vit-{os.getpid()}-{host}" for host in "ab")
 ADDRESSES = ("10.83.0.1", "10.83.0.2")
@@ -83,7 +83,7 @@ def start_one(packed: Path, out: Path, *options: str) -> list[subprocess.Popen[b
 @pytest.fixture(scope="module")
 def single(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("single") / "run"
-    assert finish(start_one(packed, out)) == [0], log_of(out)
+    assert finish(start_one(packed, out), 600) == [0], log_of(out)
     return out
 
 
@@ -141,14 +141,14 @@ def assert_same_end(out: Path, single: Path) -> None:
 
 def test_two_hosts_train_as_one(start: Start, single: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert finish(start()) == [0, 0], log_of(out)
+    assert finish(start(), 600) == [0, 0], log_of(out)
     assert_same_end(out, single)
     assert Run(out).resolved()["devices"] == "2 devices on 2 workers"
 
 
 def test_another_seed_has_other_losses(packed: Path, single: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert finish(start_one(packed, out, "--seed", "5")) == [0], log_of(out)
+    assert finish(start_one(packed, out, "--seed", "5"), 600) == [0], log_of(out)
     assert largest_difference(losses(out), losses(single)) > 1e-3
 
 
@@ -166,7 +166,7 @@ def test_ten_seconds_without_network_change_nothing(
         assert len(losses(out)) == before < STEPS
     finally:
         set_cable("up")
-    assert finish(both) == [0, 0], log_of(out)
+    assert finish(both, 600) == [0, 0], log_of(out)
     assert_same_end(out, single)
 
 
@@ -200,5 +200,5 @@ def test_lost_host_ends_the_run_and_it_resumes(
     assert log.count("keras-vit: Another worker ended or cannot be reached") == len(left), log
     assert "Traceback" not in log
     assert not Run(out).evaluation.exists()
-    assert finish(start(resume=True)) == [0, 0], log_of(out)
+    assert finish(start(resume=True), 600) == [0, 0], log_of(out)
     assert_same_end(out, single)

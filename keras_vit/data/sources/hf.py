@@ -50,7 +50,7 @@ def load_hf(name: str) -> Examples:
 
     The `datasets` library downloads the dataset first if necessary, and maps its Arrow files into
     memory. The splits are those of the dataset if it has one for training, else all images are one
-    set.
+    set. Splits with images without a class (-1) are left out.
 
     Args:
         name: NAME or NAME:CONFIG of the dataset, or a local folder that `datasets.load_dataset`
@@ -85,11 +85,13 @@ def load_hf(name: str) -> Examples:
     kinds = {split: SPLIT_NAMES.get(split.lower(), "") for split in sorted(found)}
     if "train" in kinds.values():
         kinds = {split: kind for split, kind in kinds.items() if kind}
+    classes = {n: found[n].with_format("numpy")[labels[0]][:] for n in kinds}
+    kinds = {split: kind for split, kind in kinds.items() if np.min(classes[split], initial=0) >= 0}
     parts = {n: found[n].cast_column(images[0], datasets.Image(decode=False)) for n in kinds}
     names = Names(pyarrow.array([f"{n}/{i:09d}" for n in kinds for i in range(len(parts[n]))]))
     return Examples(
         names=names,
-        targets=np.concatenate([parts[n].with_format("numpy")[labels[0]][:] for n in kinds]),
+        targets=np.concatenate([classes[n] for n in kinds]),
         class_names=tuple(features[labels[0]].names),
         source=f"hf:{name}",
         encoded=HubImages(f"hf:{name}", parts, images[0], names),

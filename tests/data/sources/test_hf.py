@@ -64,6 +64,16 @@ def test_images_to_predict_are_listed(folder: Path) -> None:
     assert images[0].read() == load(f"hf:{folder}").read(0)
 
 
+def test_splits_without_classes_are_left_out(folder: Path) -> None:
+    import datasets
+
+    dataset = datasets.Dataset.from_parquet(str(folder / "test.parquet"))
+    dataset.map(lambda row: {**row, "label": -1}).to_parquet(folder / "test.parquet")
+    examples = load(f"hf:{folder}")
+    assert len(examples) == 8
+    assert examples.splits is None
+
+
 def test_wrong_names_and_columns_are_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"hf:NAME or hf:NAME:CONFIG .* Received: hf:.*nowhere"):
         load(f"hf:{folder}/nowhere")
