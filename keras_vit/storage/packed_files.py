@@ -184,9 +184,12 @@ class PackedPath(UPath):
 
 def root(folder: str) -> UPath:
     """Returns the path of the root of packed shards in a folder, local or a URL."""
-    fsspec.register_implementation("packed", PackedFileSystem, clobber=True)
-    registry.register_implementation("packed", PackedPath, clobber=True)
     return UPath("/", protocol="packed", folder=folder)
+
+
+# When the module is imported, which happens too if a path is unpickled in another process.
+fsspec.register_implementation("packed", PackedFileSystem, clobber=True)
+registry.register_implementation("packed", PackedPath, clobber=True)
 
 
 def shard_name(number: int) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,19 @@ def test_contents_are_those_of_the_files(packed: Path) -> None:
         (files / "a" / "nothing").read_bytes()
     with pytest.raises(OSError, match="read-only"):
         (files / "a/c.txt").open("wb")
+
+
+def test_a_path_is_unpickled_in_another_process(packed: Path) -> None:
+    start = "import keras_vit_toolkit; keras_vit_toolkit.register_package()"
+    code = f"{start}; import pickle, sys; print(pickle.load(sys.stdin.buffer).read_bytes())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps(root(str(packed)) / "a/b/2.png"),
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.decode().strip() == repr(b"a/b/2.png" * 9)
 
 
 def test_a_shard_of_another_size_is_refused(packed: Path) -> None:
