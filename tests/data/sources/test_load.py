@@ -74,7 +74,8 @@ def test_digits_are_the_bundled_ones() -> None:
         ("tdfs:mnist", " Did you mean 'tfds:mnist'?"),
         ("flower_foto", " Did you mean 'flower_photos'?"),
         ("qqqqq", ""),
-        ("hf:food101", ""),
+        ("torch:food101", ""),
+        ("hff:food101", " Did you mean 'hf:food101'?"),
     ],
 )
 def test_unknown_source_suggests_the_nearest(
