@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -44,6 +44,22 @@ def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERAS_HOME", str(tmp_path_factory.mktemp("home")))
         yield
+
+
+@pytest.fixture
+def inspected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the images that the audit decodes, in a list that grows."""
+    from keras_vit.data import Examples, image_audit
+
+    names: list[str] = []
+    inspect = image_audit.inspect_images
+
+    def note(examples: Examples, indices: Sequence[int]) -> list:
+        names.extend(examples.names[index] for index in indices)
+        return inspect(examples, indices)
+
+    monkeypatch.setattr(image_audit, "inspect_images", note)
+    return names
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "search.md"
 def test_program_finds_the_nearest_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    pytest.importorskip("faiss", reason="faiss-cpu is not installed")
+    pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra dev)")
     vectors = np.random.default_rng(3).normal(size=(50, 16)).astype("float32")
     table, found = Embeddings(), [(vector, "") for vector in vectors]
     found.insert(7, (np.zeros(0, "float32"), "not an image"))

@@ -36,6 +36,7 @@ class AuditCache:
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
         self._file: sqlite3.Connection | None = None
+        self._stamps: dict[int, str | None] = {}  # from before the inspection
         if len(examples) >= LEAST and examples.stamp(0) is not None:
             with self._without_errors():
                 path = cache_file(examples.source)
@@ -53,21 +54,22 @@ class AuditCache:
         """Returns the findings on images that have not changed since, by index."""
         found: dict[int, Finding | str] = {}
         if self._file:
+            self._stamps = {i: self.examples.stamp(i) for i in indices}
             names = {os.fsencode(self.examples.names[i]): i for i in indices}
             marks = ", ".join("?" * len(names))
             query = f"SELECT * FROM {_TABLE} WHERE name IN ({marks})"
             with self._without_errors():
                 for name, stamp, *finding in self._file.execute(query, tuple(names)):
-                    if stamp == self.examples.stamp(names[name]):
+                    if stamp == self._stamps[names[name]]:
                         found[names[name]] = _parse(*finding)
         return found
 
     def put(self, findings: Mapping[int, Finding | str]) -> None:
-        """Stores findings, except on files that could not be read."""
+        """Stores findings on images that `get` was asked for, except on unreadable files."""
         rows = [
             (os.fsencode(self.examples.names[index]), stamp, *_cells(found))
             for index, found in (findings.items() if self._file else ())
-            if (stamp := self.examples.stamp(index)) and not str(found).startswith("cannot be read")
+            if (stamp := self._stamps[index]) and not str(found).startswith("cannot be read")
         ]
         if rows and self._file:
             with self._without_errors(), self._file:

@@ -75,12 +75,12 @@ class BackgroundAudit:
 
     def _duplicates(self) -> list[str]:
         """Returns the names of images with equal pixels, a line for each group."""
+        if not self.checked:
+            return []
         order = np.argsort(self._digests[: self.checked], kind="stable")
-        values = self._digests[order]
+        equal = self._digests[order[1:]] == self._digests[order[:-1]]
+        order = order[np.append(equal, False) | np.append(False, equal)]
+        order = order[self._digests[order] != b""]  # without unusable images
+        values, names = self._digests[order], self.examples.names
         groups = np.split(order, np.flatnonzero(values[1:] != values[:-1]) + 1)
-        names = self.examples.names
-        return [
-            " = ".join(names[int(i)] for i in group)
-            for group in groups
-            if len(group) > 1 and self._digests[group[0]]
-        ]
+        return [" = ".join(names[int(i)] for i in group) for group in groups if len(group)]

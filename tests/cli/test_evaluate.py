@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from keras_vit.cli.evaluate import Method
-from keras_vit.data import Examples, image_audit
 from keras_vit.training import Run
 from keras_vit.visualization.attention_maps import METHODS
 from tests.cli.commands import Call, check_failure
@@ -16,26 +14,12 @@ from tests.cli.commands import Call, check_failure
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
 
 
-@pytest.fixture
-def audited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the images that are audited, in a list that grows."""
-    names: list[str] = []
-    inspect = image_audit.inspect_images
-
-    def count(examples: Examples, indices: Sequence[int]) -> list:
-        names.extend(examples.names[index] for index in indices)
-        return inspect(examples, indices)
-
-    monkeypatch.setattr(image_audit, "inspect_images", count)
-    return names
-
-
 def test_evaluate_writes_a_report(
-    run: Path, call: Call, tmp_path: Path, audited: list[str]
+    run: Path, call: Call, tmp_path: Path, inspected: list[str]
 ) -> None:
     code, output, _ = call("evaluate", run, "--out", tmp_path, "--report", tmp_path / "report")
     assert code == 0
-    assert len(audited) == len({*audited}) == 7  # for the split, not again for the page
+    assert len(inspected) == len({*inspected}) == 7  # for the split, not again for the page
     expected = json.loads((run / "evaluation.json").read_text())
     found = json.loads((tmp_path / "report" / "report.json").read_text())
     evaluation = json.loads((tmp_path / "evaluation.json").read_text())
@@ -66,7 +50,7 @@ def test_evaluate_leaves_out_what_the_run_was_trained_on(
     photos: Path,
     call: Call,
     tmp_path: Path,
-    audited: list[str],
+    inspected: list[str],
     model: str,
     earlier: bool,
 ) -> None:
@@ -83,7 +67,7 @@ def test_evaluate_leaves_out_what_the_run_was_trained_on(
     assert code == 0
     fact = "26 of 33 images are training images of the run and are"
     assert f"{fact} left out." in output
-    assert earlier or len(audited) == len({*audited}) == 33
+    assert earlier or len(inspected) == len({*inspected}) == 33
     assert f"7 images of copies: {fact} left out" in (tmp_path / "report/index.html").read_text()
     assert json.loads((tmp_path / "evaluation.json").read_text())["num_examples"] == 7
     code, output, _ = call("evaluate", run / model, *options, "--with-training-images")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.data import Examples, audit, audit_cache, image_audit, load
+from keras_vit.data import audit, audit_cache, image_audit, load
 from keras_vit.storage.packing import pack
 
 Write = Callable[..., Path]
@@ -19,20 +19,6 @@ def folder(tmp_path: Path, write: Write, save: Callable, monkeypatch: pytest.Mon
     pictures = {f"{name}.png": save(seed, (80, 90)) for seed, name in enumerate(("a/1", "a/2"))}
     damaged = {"b/damaged.png": save(2)[:60], "b/text.png": b"text", "b/3.png": save(3, (7, 9))}
     return write(tmp_path / "data", {**pictures, **damaged})
-
-
-@pytest.fixture
-def inspected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the images that are inspected."""
-    names: list[str] = []
-    inspect = image_audit.inspect_images
-
-    def note(examples: Examples, indices: list[int]) -> list:
-        names.extend(examples.names[i] for i in indices)
-        return inspect(examples, indices)
-
-    monkeypatch.setattr(image_audit, "inspect_images", note)
-    return names
 
 
 def same(first: image_audit.ImageAudit, second: image_audit.ImageAudit) -> bool:

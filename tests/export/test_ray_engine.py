@@ -22,7 +22,9 @@ from keras_vit.export import load_predictor, ray_engine
 from tests.cli.commands import call_main
 
 pytestmark = pytest.mark.tensorflow
-needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed")
+needs_ray = pytest.mark.skipif(
+    not importlib.util.find_spec("ray"), reason="Ray is not installed (extras ray, dev)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[None]:
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="Ray is not installed (extras ray, dev)")
     for name, value in ray_engine.SETTINGS.items():
         os.environ.setdefault(name, value)
     import ray

@@ -17,7 +17,7 @@ from keras_vit.storage.paths import StoredFiles
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that the library reads as a dataset of two splits."""
-    datasets = pytest.importorskip("datasets", reason="the extra hf is not installed")
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed (extras hf, dev)")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
