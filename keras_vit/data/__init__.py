@@ -6,13 +6,14 @@ from keras_vit.data.decode_and_resize import decode, prepare, resize_and_crop, s
 from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.image_audit import ImageAudit, audit, readable_images, usable_images
 from keras_vit.data.keras_layers import write_layers
-from keras_vit.data.pipeline import evaluation_dataset, image_dataset
+from keras_vit.data.pipeline import UNREADABLE, evaluation_dataset, image_dataset
 from keras_vit.data.sources.load import load
 from keras_vit.data.splits import read_split, require_trainable, split, write_split
 from keras_vit.data.training_pipeline import steps_per_epoch, training_dataset
 
 __all__ = [
     "SPLITS",
+    "UNREADABLE",
     "Augmentation",
     "DatasetReport",
     "Examples",

@@ -89,6 +89,15 @@ def evaluation_dataset(
     return read_ahead(dataset.map(example, tf.data.AUTOTUNE).batch(share, drop_remainder=pad))
 
 
+#: Errors of a dataset whose files were removed, damaged or exchanged after their check.
+UNREADABLE = (
+    tf.errors.NotFoundError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.DataLossError,
+    tf.errors.UnknownError,
+)
+
+
 def image_dataset(
     encoded: Sequence[bytes], preprocessing: Preprocessing, *, batch_size: int
 ) -> tf.data.Dataset:
@@ -122,24 +131,34 @@ def image_dataset(
 
 def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, Any]]:
     """Returns a `tf.data` function that reads the encoded image and target at a given index."""
-    stored = examples.encoded
-    in_memory = stored is not None
-    # A path need not be valid UTF-8.
-    files = stored if in_memory else [os.fsencode(path) for path in examples.paths or ()]
     with tf.device("CPU"):
-        target = examples.kind.reader(examples)
-        if not isinstance(stored, StoredFiles):
-            files = tf.constant(files, tf.string)
+        encoded, target = _file_reader(examples), examples.kind.reader(examples)
+    return lambda index: (encoded(index), target(index))
 
-    def read(index: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        if isinstance(stored, StoredFiles):
-            encoded = tf.numpy_function(stored.__getitem__, [index], tf.string)
-            return tf.ensure_shape(encoded, ()), target(index)
-        file = tf.gather(files, index)
-        encoded = file if in_memory else tf.io.read_file(file)
-        return encoded, target(index)
 
-    return read
+def _file_reader(examples: Examples) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a `tf.data` function that reads the encoded image at a given index."""
+    stored = examples.encoded
+    if isinstance(stored, StoredFiles):
+        if records := stored.local_records():
+            shards, numbers, offsets = map(tf.constant, records)
+            return lambda i: _read_record(tf.gather(shards, numbers[i]), offsets[i])
+        return lambda i: tf.ensure_shape(tf.numpy_function(stored.__getitem__, [i], tf.string), ())
+    if stored is not None:
+        files = tf.constant(stored, tf.string)
+        return lambda i: tf.gather(files, i)
+    # A path need not be valid UTF-8.
+    paths = tf.constant([os.fsencode(path) for path in examples.paths or ()], tf.string)
+    return lambda i: tf.io.read_file(tf.gather(paths, i))
+
+
+def _read_record(shard: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
+    """Returns the content of the record at an offset of a TFRecord file, without Python's lock."""
+    records = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[shard], compression_type="", buffer_size=0, byte_offsets=[offset], metadata=""
+    )
+    dataset = tf.data.experimental.from_variant(records, tf.TensorSpec((), tf.string))
+    return dataset.take(1).get_single_element()
 
 
 def check_shard(batch_size: int, shard: tuple[int, int]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from keras_vit.constants import MAX_LINKS
 from keras_vit.image_formats import has_image_suffix, image_format, is_backup, leftover, read_head
 from keras_vit.output_folder import is_output
-from keras_vit.storage.paths import AnyPath, infos_below, is_local, to_path
+from keras_vit.storage.paths import AnyPath, infos_below, is_local, is_packed, to_path
 
 _HIDDEN, _OUTPUT, _BACKUP = "hidden", "written by keras-vit", "backup copy"
 _SPECIAL = "special file"
@@ -43,8 +43,8 @@ def find_files(folder: AnyPath) -> FoundFiles:
     `__MACOSX`), outputs of this package and special files are not images.
     """
     folder = to_path(folder)
-    if not is_local(folder) and folder.protocol == "packed":
-        parts = [folder.fs.names_below(folder.path, image=image) for image in (True, False)]
+    if is_packed(folder) and not folder.path.strip("/"):
+        parts = [folder.fs.all_names(image=image) for image in (True, False)]
         if None not in parts:
             return _found_in_shards(*parts)
     names: dict[str, list[str]] = {"image": [], "folder": []}

@@ -7,6 +7,7 @@ import errno
 import functools
 import io
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import fsspec
@@ -14,6 +15,7 @@ import google_crc32c
 import numpy as np
 import pyarrow.compute
 import pyarrow.parquet
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 from upath import UPath, registry
 
@@ -127,18 +129,33 @@ class PackedFileSystem(AbstractFileSystem):
             names[self._name(index)] = self._file(index) if detail else None
         return names if detail else list(names)
 
-    def names_below(self, path: str, *, image: bool) -> Names | None:
-        """Returns the relative names of images or other files in a folder; None if not UTF-8."""
-        prefix = path.strip("/") + "/" if path.strip("/") else ""
-        stop = self.position(f"{prefix[:-1]}0") if prefix else len(self.names)  # "0" follows "/"
-        part = slice(self.position(prefix), stop)
+    def all_names(self, *, image: bool) -> Names | None:
+        """Returns the names of all images, or of all other files; None if not UTF-8."""
         try:
-            names = self.names[part].cast(pyarrow.string())
+            names = self.names.cast(pyarrow.string())
         except pyarrow.ArrowInvalid:
             return None
-        if prefix:
-            names = pyarrow.compute.utf8_slice_codeunits(names, len(prefix))
-        return Names(names, np.flatnonzero(self.images[part] == image).astype(np.uint32))
+        return Names(names, np.flatnonzero(self.images == image).astype(np.uint32))
+
+    def local_records(
+        self, folder: str, names: Sequence[str]
+    ) -> tuple[list[bytes], np.ndarray, np.ndarray] | None:
+        """Returns the paths of all shards, and the shard and offset of the record of each file.
+
+        None if the shards are not local, or do not contain all of the files.
+        """
+        if not isinstance(self.shards, LocalFileSystem):
+            return None
+        if isinstance(names, Names) and len(names.array) == len(self.names):  # of `all_names`
+            rows = names.rows
+        else:
+            paths = [os.fsencode(f"{folder}/{name}".lstrip("/")) for name in names]
+            found = pyarrow.compute.index_in(pyarrow.array(paths, pyarrow.binary()), self.names)
+            if found.null_count:
+                return None
+            rows = found.to_numpy()
+        shards = [os.fsencode(self.shard(number)) for number in range(len(self.sizes))]
+        return shards, self.places[rows], self.offsets[rows] - HEADER
 
     def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> bytes:
         """Returns the content of a file, or raises `OSError` if its checksum is wrong."""

@@ -28,7 +28,7 @@ from keras_vit.image_conversion import workers
 from keras_vit.storage.errors import INDEX
 from keras_vit.storage.find_files import data_files
 from keras_vit.storage.packed_files import HEADER, record, shard_name
-from keras_vit.storage.paths import is_local, to_path
+from keras_vit.storage.paths import is_local, is_packed, to_path
 
 SHARD_BYTES = 2**28
 _PLAN = "packing.json"
@@ -246,7 +246,7 @@ def unpack(
         OSError: If a file in a shard is damaged.
     """
     root = to_path(source)
-    if is_local(root) or root.protocol != "packed":
+    if not is_packed(root):
         raise ValueError(f"`source` must be a folder of packed shards. Received: {source}")
     packed, destination = root.fs, Path(destination)
     found = packed.find("", detail=True)

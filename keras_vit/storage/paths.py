@@ -26,6 +26,11 @@ def is_local(path: AnyPath) -> bool:
     return isinstance(path, (str, os.PathLike))
 
 
+def is_packed(path: AnyPath) -> bool:
+    """Returns whether a path is in packed shards."""
+    return not is_local(path) and path.protocol == "packed"
+
+
 def to_path(source: str | os.PathLike[str] | AnyPath) -> AnyPath:
     """Returns the path of a file or folder; for a folder of packed shards, the root inside.
 
@@ -105,6 +110,12 @@ class StoredFiles(Sequence[bytes]):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
         except Exception as error:  # every client library has its own classes of errors
             raise OSError(errno.EIO, str(error), path) from error
+
+    def local_records(self) -> tuple[list[bytes], Any, Any] | None:
+        """Returns local shards, and the shard and offset of each file; None if in other files."""
+        if not is_packed(self.folder):
+            return None
+        return self.folder.fs.local_records(self.folder.path, self.names)
 
     def stamp(self, index: int) -> str:
         """Returns the size and the time of the last change of a file."""

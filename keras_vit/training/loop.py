@@ -13,7 +13,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_vit import data, files, models, output_folder, tasks
 from keras_vit.data.geometry import cut_off
@@ -335,7 +334,7 @@ def fit_remaining(
                     shuffle=False,  # the dataset has its own order
                     verbose=0,
                 )
-        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, tf.errors.UnknownError):
+        except data.UNREADABLE:
             alone = where.workers == 1  # other workers wait for this worker's batches
             left = [data.readable_images(p, on_bad_image if alone else "fail") for p in parts]
             steps = data.steps_per_epoch(left[0], recipe.batch_size)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from keras_vit.data.examples import Examples
+from keras_vit.data.pipeline import reader
+from keras_vit.storage.find_files import find_files
+from keras_vit.storage.names import Names
 from keras_vit.storage.packed_files import masked_crc, record, root, shard_name
 from keras_vit.storage.packing import pack
+from keras_vit.storage.paths import files_of
+
+pytestmark = pytest.mark.tensorflow
 
 NAMES = ("a-b.txt", "a/1.png", "a/b/2.png", "a/c.txt", "b.png", "\udcff.png")
 
@@ -81,20 +91,45 @@ def test_damage_within_a_file_is_found(packed: Path) -> None:
         (files / "a-b.txt").read_bytes()
 
 
-@pytest.mark.tensorflow
 def test_records_are_those_of_tensorflow(tmp_path: Path) -> None:
-    import tensorflow as tf
-
     with tf.io.TFRecordWriter(str(tmp_path / "a")) as writer:
         writer.write(b"abc")
     assert record(b"abc") == (tmp_path / "a").read_bytes()
     assert record(b"abc").endswith(masked_crc(b"abc"))
 
 
-@pytest.mark.tensorflow
 def test_tensorflow_reads_a_shard(packed: Path) -> None:
-    import tensorflow as tf
-
     shards = [str(packed / shard_name(i)) for i in range(len(list(packed.glob("*.tfrecord"))))]
     found = list(tf.data.TFRecordDataset(shards).as_numpy_iterator())
     assert found == [name.encode(errors="surrogateescape") * 9 for name in NAMES]
+
+
+@pytest.mark.parametrize("folder", ["", "a"])
+def test_tensorflow_reads_files_in_any_order(packed: Path, folder: str) -> None:
+    names = ["b/2.png", "1.png"] if folder else ["b.png", "a/1.png", "\udcff.png"]
+    examples = Examples(
+        names, np.zeros(len(names), int), ("x",), "x", **files_of(root(str(packed)) / folder, names)
+    )
+    read = reader(examples)
+    assert [read(np.int64(i))[0].numpy() for i in range(len(names))] == [
+        f"{folder}/{name}".lstrip("/").encode(errors="surrogateescape") * 9 for name in names
+    ]
+    for shard in packed.glob("*.tfrecord"):
+        shard.write_bytes(bytes(shard.stat().st_size))
+    with pytest.raises(tf.errors.DataLossError, match="corrupted record"):
+        read(np.int64(0))
+
+
+def test_all_names_find_their_records(packed: Path) -> None:
+    (packed.parent / "source" / "\udcff.png").unlink()
+    pack(packed.parent / "source", packed.parent / "utf8", processes=1, progress=False)
+    files = root(str(packed.parent / "utf8"))
+    images = find_files(files).images
+    assert isinstance(images, Names)
+    assert list(images) == ["a/1.png", "a/b/2.png", "b.png"]
+    some = images.subset([2, 0])
+    for names in (some, tuple(some), pickle.loads(pickle.dumps(some))):  # noqa: S301
+        shards, numbers, offsets = files.fs.local_records("/", names)
+        assert offsets.tolist() == [334, 79]
+        assert {shards[number] for number in numbers} == {os.fsencode(files.fs.shard(0))}
+    assert files.fs.local_records("/", ["a/1.png", "other.png"]) is None
