@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -35,26 +36,30 @@ import PIL.Image
 from train_step import hardware
 
 CLASSES = 1_000
+SHARD_IMAGES = 100_000
 
 
-def images(start: int, number: int) -> Iterator[tuple[str, bytes]]:
+def images(start: int, stop: int) -> Iterator[tuple[str, bool, bytes]]:
     """Yields names and JPEG files, the same for the same index."""
-    for index in range(start, number):
+    for index in range(start, stop):
         if index == start or index % 1_000 == 0:
             generator = np.random.default_rng(index // 1_000)
             cells = generator.integers(0, 256, (1_000, 4, 4, 3), np.uint8)
         image = PIL.Image.fromarray(cells[index % 1_000].repeat(8, axis=0).repeat(8, axis=1))
         out = io.BytesIO()
         image.save(out, "JPEG", quality=85)
-        yield f"n{index % CLASSES:08d}/n{index % CLASSES:08d}_{index}.JPEG", out.getvalue()
+        yield f"n{index % CLASSES:08d}/n{index % CLASSES:08d}_{index}.JPEG", True, out.getvalue()
 
 
 def write_shards(folder: Path, number: int) -> Path:
     """Packs images in a folder, unless they are already there; returns the folder."""
-    from keras_vit.storage.packing import pack_stream
+    from keras_vit.storage.packing import pack_parts
 
     destination = folder / f"images-{number}"
-    print(pack_stream(lambda i: images(i, number), number, destination, source="simulated").text())
+    starts = range(0, number, SHARD_IMAGES)
+    parts = [functools.partial(images, i, min(i + SHARD_IMAGES, number)) for i in starts]
+    plan = {"source": "simulated", "images": number}
+    print(pack_parts(parts, destination, plan, processes=os.cpu_count() or 1).text())
     return destination
 
 

@@ -194,10 +194,10 @@ def pack(
         if max_side or processes:
             raise ValueError("`--max-side` and `--processes` need a folder. Received: " + source)
         start_keras()
-        from keras_vit.data.sources.tfds import stream_tfds
+        from keras_vit.data.sources.tfds import tfds_parts
 
-        images, number = stream_tfds(source.removeprefix("tfds:"))
-        found = packing.pack_stream(images, number, dest, source=source)
+        parts, plan = tfds_parts(source.removeprefix("tfds:"), packing.SHARD_BYTES)
+        found = packing.pack_parts(parts, dest, plan)
     else:
         found = packing.pack(source, dest, max_side=max_side, processes=processes)
     print(f"Written: {dest} ({found.text()})")

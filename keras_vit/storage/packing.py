@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import functools
@@ -11,7 +10,8 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from keras_vit.storage.packed_files import HEADER, record, shard_name
 from keras_vit.storage.paths import is_local, is_packed, to_path
 
 SHARD_BYTES = 2**28
+#: Returns the name of each file of a shard, whether it is an image, and its content.
+Part = Callable[[], Iterable[tuple[str, bool, bytes]]]
 _PLAN = "packing.json"
 _INDEX_SCHEMA = pyarrow.schema(
     {
@@ -137,38 +139,25 @@ def pack(
         ).hexdigest(),
     }
     shards = _shards(list(files.items()), sizes, shard_bytes)
-    with _packing(destination, plan):
-        left = [i for i in range(len(shards)) if not _part(destination, i).is_file()]
-        write = functools.partial(_write_shard, source, destination, max_side)
-        if not (destination / INDEX).is_file():
-            with workers.pool(processes, chunksize=1) as run:
-                written = run(write, left, [shards[i] for i in left])
-                # A disabled progress bar prints a line in rich 13.
-                bar = track(written, "Packing", len(left), console=Console(stderr=True))
-                for _ in bar if progress else written:
-                    pass
-            _join(destination, len(shards))
-    return _summary(destination)
+    parts = [functools.partial(_read_files, source, max_side, files) for files in shards]
+    return pack_parts(parts, destination, plan, processes=processes, progress=progress)
 
 
-def pack_stream(
-    images: Callable[[int], Iterator[tuple[str, bytes]]],
-    number: int,
+def pack_parts(
+    parts: Sequence[Part],
     destination: str | os.PathLike[str],
+    plan: Mapping[str, Any],
     *,
-    source: str,
-    shard_bytes: int = SHARD_BYTES,
+    processes: int = 1,
     progress: bool = True,
 ) -> Packed:
-    """Packs images that can be read in their order only; an interrupted call resumes.
+    """Packs each part of a dataset into a shard; an interrupted call resumes.
 
     Args:
-        images: Function from the index of an image to the names and contents of this and of all
-            later images, always in the same order.
-        number: Number of images.
+        parts: A function for each shard.
         destination: A new folder, or the folder of an interrupted call.
-        source: Name of the data set.
-        shard_bytes: Size of a shard in bytes, before the last file that it contains.
+        plan: Source and options, for JSON; a call with another plan is refused.
+        processes: Number of processes; `parts` must be picklable for more than one.
         progress: Whether to show a progress bar on the terminal.
 
     Returns:
@@ -178,38 +167,6 @@ def pack_stream(
         ValueError: If `destination` contains other files.
     """
     destination = Path(destination).resolve()
-
-    def shard(left: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bool, bytes]]:
-        filled = 0
-        for name, content in left:
-            yield name, True, content
-            filled += len(content)
-            if filled >= shard_bytes:
-                return
-
-    with _packing(destination, {"source": source, "shard_bytes": shard_bytes, "files": number}):
-        if not (destination / INDEX).is_file():
-            parts = 0
-            done = 0
-            while _part(destination, parts).is_file():
-                done += parquet.read_metadata(_part(destination, parts)).num_rows
-                parts += 1
-            left = images(done)
-            bar = track(left, "Packing", number - done, console=Console(stderr=True))
-            left = iter(bar if progress else left)
-            while done < number:
-                written = _write_records(destination, parts, shard(left))
-                if not written:
-                    raise ValueError(f"`images` must be {number} images. Received: {done}")
-                done += written
-                parts += 1
-            _join(destination, parts)
-    return _summary(destination)
-
-
-@contextlib.contextmanager
-def _packing(destination: Path, plan: dict[str, Any]) -> Iterator[None]:
-    """Locks a new folder, or that of an interrupted call with the same plan."""
     planned = destination / _PLAN
     found = json.loads(planned.read_text()) if planned.is_file() else plan
     if found != plan:
@@ -221,7 +178,18 @@ def _packing(destination: Path, plan: dict[str, Any]) -> Iterator[None]:
         write_json(planned, plan)
         for unfinished in destination.glob(f".{shard_name(0)[:6]}*"):  # of a killed process
             shutil.rmtree(unfinished)
-        yield
+        if not (destination / INDEX).is_file():
+            left = [i for i in range(len(parts)) if not _part(destination, i).is_file()]
+            with workers.pool(processes, chunksize=1) as run:
+                written = run(_write_shard, repeat(destination), left, [parts[i] for i in left])
+                # A disabled progress bar prints a line in rich 13.
+                bar = track(written, "Packing", len(left), console=Console(stderr=True))
+                for _ in bar if progress else written:
+                    pass
+            _join(destination, len(parts))
+    index = parquet.read_table(destination / INDEX)
+    images = int(index["image"].to_numpy().sum())
+    return Packed(len(index), images, int(index["length"].to_numpy().sum()), len(parts))
 
 
 def unpack(
@@ -293,31 +261,21 @@ def _part(destination: Path, number: int) -> Path:
     return destination / f"{shard_name(number)}.{INDEX}"
 
 
-def _write_shard(
-    source: str | os.PathLike[str],
-    destination: Path,
-    max_side: int | None,
-    number: int,
-    files: list[tuple[str, bool]],
-) -> None:
-    """Writes one shard of files of a folder."""
+def _read_files(
+    source: str | os.PathLike[str], max_side: int | None, files: Iterable[tuple[str, bool]]
+) -> Iterator[tuple[str, bool, bytes]]:
+    """Yields files of a folder for `pack_parts`."""
     folder = to_path(source)
-
-    def contents() -> Iterator[tuple[str, bool, bytes]]:
-        for name, image in files:
-            content = (folder / name).read_bytes()
-            yield name, image, _shrunk(content, max_side) if image and max_side else content
-
-    _write_records(destination, number, contents())
+    for name, image in files:
+        content = (folder / name).read_bytes()
+        yield name, image, _shrunk(content, max_side) if image and max_side else content
 
 
-def _write_records(
-    destination: Path, number: int, contents: Iterable[tuple[str, bool, bytes]]
-) -> int:
-    """Writes one shard, and then its part of the index; returns the number of files."""
+def _write_shard(destination: Path, number: int, part: Part) -> None:
+    """Writes one shard, and then its part of the index."""
     rows: list[dict[str, Any]] = []
     with atomic_path(destination / shard_name(number)) as temporary, temporary.open("wb") as file:
-        for name, image, content in contents:
+        for name, image, content in part():
             rows.append(
                 {
                     "name": os.fsencode(name),
@@ -331,7 +289,6 @@ def _write_records(
             file.write(record(content))
     with atomic_path(_part(destination, number)) as temporary:
         parquet.write_table(pyarrow.Table.from_pylist(rows, _INDEX_SCHEMA), temporary)
-    return len(rows)
 
 
 def _join(destination: Path, number: int) -> None:
@@ -360,10 +317,3 @@ def _shrunk(content: bytes, max_side: int) -> bytes:
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
         return content
     return out.getvalue()
-
-
-def _summary(destination: Path) -> Packed:
-    index = parquet.read_table(destination / INDEX)
-    images = int(index["image"].to_numpy().sum())
-    shards = len(index.schema.metadata[b"sizes"].split())
-    return Packed(len(index), images, int(index["length"].to_numpy().sum()), shards)

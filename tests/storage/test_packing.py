@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import PIL.Image
@@ -13,7 +14,7 @@ import pytest
 
 from keras_vit.storage import packing
 from keras_vit.storage.packed_files import shard_name
-from keras_vit.storage.packing import pack, pack_stream, unpack
+from keras_vit.storage.packing import pack, pack_parts, unpack
 from tests.storage.conftest import write_dataset, write_image
 
 
@@ -130,15 +131,8 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_names_that_leave_the_folder_are_refused(tmp_path: Path) -> None:
-    options = {"source": "a stream", "progress": False}
-    pack_stream(lambda start: iter([("../a.png", b"a")]), 1, tmp_path / "p", **options)
+    part = partial(iter, [("../a.png", True, b"a")])
+    pack_parts([part], tmp_path / "p", {"source": "a generator"}, progress=False)
     with pytest.raises(ValueError, match=r"must not leave their folder. Received: '\.\./a.png' in"):
         unpack(tmp_path / "p", tmp_path / "u", progress=False)
     assert not (tmp_path / "a.png").exists()
-
-
-def test_a_stream_that_ends_early_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"`images` must be 2 images\. Received: 1"):
-        pack_stream(
-            lambda start: iter([("a.png", b"a")]), 2, tmp_path / "p", source="a", progress=False
-        )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from keras_vit.arguments import command, nearest
 from keras_vit.constants import MAX_IN_MEMORY_BYTES
 from keras_vit.data.examples import Examples
 from keras_vit.image_formats import image_format
+from keras_vit.storage.packing import Part
 
 # NAME, NAME/CONFIG and NAME:1.0.0 in the notation of tensorflow-datasets, then :SPLIT.
 _SPEC = re.compile(r"(?P<name>[^:\[]+(:(\d+|\*)\.(\d+|\*)\.(\d+|\*))?)(:(?P<split>.+))?")
@@ -39,30 +42,33 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
     )
 
 
-def stream_tfds(
-    name: str, data_dir: str | os.PathLike[str] | None = None
-) -> tuple[Callable[[int], Iterator[tuple[str, bytes]]], int]:
-    """Returns a function from an index to the names and contents of images, and their number.
+def tfds_parts(
+    name: str, shard_bytes: int, data_dir: str | os.PathLike[str] | None = None
+) -> tuple[list[Part], dict[str, Any]]:
+    """Returns the parts of a dataset of any size, and the plan, for `storage.packing.pack_parts`.
 
     The names are those of files in class folders, below the folders of splits if there are two.
-    For `keras_vit.storage.packing.pack_stream`; the splits are those of `load_tfds`.
+    The splits are those of `load_tfds`.
     """
     builder, image, label, splits, tfds = _prepared(name, data_dir)
     classes = [text.replace("/", "_") for text in builder.info.features[label].names]
-    sizes = {split: builder.info.splits[split].num_examples for split in splits}
+    whole = [split for split in builder.info.splits.values() if split.num_examples]
+    image_bytes = builder.info.dataset_size / sum(split.num_examples for split in whole)
 
-    def images(start: int) -> Iterator[tuple[str, bytes]]:
-        for split, part in splits.items():
-            skipped = min(start, sizes[split])
-            start -= skipped
-            dataset = _encoded(builder, split, image, tfds).skip(skipped)
-            for example in dataset.as_numpy_iterator():
-                content, kind = example[image], image_format(example[image]) or ""
-                file = f"{example['tfds_id'].decode()}.{kind.lower()}"
-                folders = [part] * (len(splits) > 1) + [classes[int(example[label])]]
-                yield "/".join([*folders, file]), content
+    def images(part: Any, folder: str) -> Iterator[tuple[str, bool, bytes]]:
+        for example in _encoded(builder, part, image, tfds).as_numpy_iterator():
+            content, kind = example[image], image_format(example[image]) or ""
+            file = f"{example['tfds_id'].decode()}.{kind.lower()}"
+            yield f"{folder}{classes[int(example[label])]}/{file}", True, content
 
-    return images, sum(sizes.values())
+    parts: list[Part] = []
+    for split, kind in splits.items():
+        number = builder.info.splits[split].num_examples
+        shards = min(number, math.ceil(number * image_bytes / shard_bytes))
+        folder = f"{kind}/" if len(splits) > 1 else ""
+        parts += [partial(images, part, folder) for part in tfds.even_splits(split, shards)]
+    plan = {"source": f"tfds:{name}", "version": builder.info.full_name, "shards": len(parts)}
+    return parts, plan
 
 
 def _prepared(name: str, data_dir: str | os.PathLike[str] | None) -> tuple[Any, ...]:

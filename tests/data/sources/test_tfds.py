@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -14,8 +15,8 @@ import tensorflow_datasets as tfds
 
 from keras_vit.data.sources import tfds as module
 from keras_vit.data.sources.load import load
-from keras_vit.data.sources.tfds import load_tfds, stream_tfds
-from keras_vit.storage.packing import pack_stream
+from keras_vit.data.sources.tfds import load_tfds, tfds_parts
+from keras_vit.storage.packing import pack_parts
 
 
 def image(split: str, i: int) -> np.ndarray:
@@ -153,13 +154,13 @@ def test_tensorflow_datasets_that_does_not_load_says_what_to_install(
         load_tfds("tf_flowers")
 
 
-def test_packed_dataset_has_the_same_images(data_dir: Path, tmp_path: Path) -> None:
-    images, number = stream_tfds("tiny_pictures", data_dir)
-    assert number == 16
-    assert list(images(12)) == list(images(0))[12:]
+@pytest.mark.parametrize("split", ["", ":train[:7]", ":train+test"])
+def test_packed_dataset_has_the_same_images(data_dir: Path, tmp_path: Path, split: str) -> None:
+    parts, plan = tfds_parts(f"tiny_pictures{split}", 400, data_dir)
+    assert len(parts) > 2
     packed = tmp_path / "packed"
-    pack_stream(images, number, packed, source="tfds:tiny_pictures", shard_bytes=400)
-    found, expected = load(packed), load_tfds("tiny_pictures", data_dir)
+    pack_parts(parts, packed, plan, progress=False)
+    found, expected = load(packed), load_tfds(f"tiny_pictures{split}", data_dir)
     assert found.class_names == expected.class_names
     assert sorted(found.splits or ()) == sorted(expected.splits or ())
     contents = [
@@ -169,21 +170,20 @@ def test_packed_dataset_has_the_same_images(data_dir: Path, tmp_path: Path) -> N
 
 
 def test_packing_resumes_after_the_last_shard(data_dir: Path, tmp_path: Path) -> None:
-    images, number = stream_tfds("tiny_unsplit", data_dir)
-    starts = []
+    parts, plan = tfds_parts("tiny_unsplit", 300, data_dir)
+    read = []
 
-    def interrupted(start: int) -> Iterator[tuple[str, bytes]]:
-        starts.append(start)
-        for index, found in enumerate(images(start), start):
-            if index == 4 and len(starts) == 1:
-                raise KeyboardInterrupt
-            yield found
+    def interrupted(number: int) -> Iterator[tuple[str, bool, bytes]]:
+        read.append(number)
+        yield from parts[number]()
+        if read == [0, 1]:
+            raise KeyboardInterrupt
 
-    options = {"source": "tfds:tiny_unsplit", "shard_bytes": 300, "progress": False}
-    pack_stream(images, number, tmp_path / "alone", **options)
+    numbered = [partial(interrupted, number) for number in range(len(parts))]
+    pack_parts(parts, tmp_path / "alone", plan, progress=False)
     with pytest.raises(KeyboardInterrupt):
-        pack_stream(interrupted, number, tmp_path / "packed", **options)
-    pack_stream(interrupted, number, tmp_path / "packed", **options)
-    assert starts[0] == 0 < starts[1] <= 4
+        pack_parts(numbered, tmp_path / "packed", plan, progress=False)
+    pack_parts(numbered, tmp_path / "packed", plan, progress=False)
+    assert read == [0, 1, *range(1, len(parts))]
     for path in (tmp_path / "alone").glob("[!.]*"):
         assert (tmp_path / "packed" / path.name).read_bytes() == path.read_bytes()
