@@ -3,16 +3,20 @@
 Reads, decodes and augments the training batches of both sources in turns, and computes the ratio of
 their times for each pair, and its median.
 
-    python benchmarks/packed_data.py photos/ [--images 512] [--size 224] [--pairs 9]
+    python benchmarks/packed_data.py photos/ [--images 4096] [--size 224] [--pairs 9]
+
+With `--formats`, files in random order are read from shards and from ArrayRecord, without decoding.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import platform
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -22,6 +26,7 @@ import tensorflow as tf
 from train_step import hardware
 
 from keras_vit.data import Examples, load, training_dataset
+from keras_vit.data.pipeline import read_ahead, reader
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.storage.packing import pack
 
@@ -29,30 +34,42 @@ from keras_vit.storage.packing import pack
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", help="folder of images")
-    parser.add_argument("--images", type=int, default=512, help="images of a measurement")
+    parser.add_argument("--images", type=int, default=4096, help="images of a measurement")
     parser.add_argument("--size", type=int, default=224, help="sides of the batches, in pixels")
     parser.add_argument("--pairs", type=int, default=9, help="pairs of measurements")
+    parser.add_argument("--formats", action="store_true", help="compare shards with ArrayRecord")
     parser.add_argument("--out", type=Path, help="Markdown file to write the result to")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder) / "packed"
-        print(pack(arguments.data, packed).text())
-        sources = [load(arguments.data), load(packed)]
-        for examples in sources:  # files are in memory after this
-            seconds(examples, arguments.images, arguments.size, 0)
+        print(pack(arguments.data, packed, progress=False).text())
+        examples = load(packed)
+        if arguments.formats:
+            names = ("ArrayRecord", "shards")
+            readers = array_record(examples, Path(folder) / "all.array_record"), reader(examples)
+            order = np.random.default_rng(0).permutation(len(examples))
+            contestants = [functools.partial(reading, order, read) for read in readers]
+        else:
+            names = ("the folder", "shards")
+            options = (arguments.images, arguments.size)
+            sources = (load(arguments.data), examples)
+            contestants = [functools.partial(training, source, *options) for source in sources]
+        for measure in contestants:  # files are in memory after this
+            measure()
         ratios = []
         for pair in range(arguments.pairs):
-            order = (0, 1) if pair % 2 else (1, 0)
-            found = {i: seconds(sources[i], arguments.images, arguments.size, pair) for i in order}
+            turns = (0, 1) if pair % 2 else (1, 0)
+            found = {i: contestants[i]() for i in turns}
             ratios.append(found[0] / found[1])
-            print(f"pair {pair + 1}: folder {found[0]:.2f} s, shards {found[1]:.2f} s")
+            print(f"pair {pair + 1}: {names[0]} {found[0]:.2f} s, {names[1]} {found[1]:.2f} s")
     draws = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
     low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
+    size = f"{arguments.size} pixels with the default augmentation"
+    what = "files in random order" if arguments.formats else f"training images of {size}"
     text = (
         f"# Images from packed shards\n\n{hardware()}; Python {platform.python_version()}, "
-        f"TensorFlow {tf.__version__}; {arguments.images} images of {Path(arguments.data).name} "
-        f"at {arguments.size} pixels with the default augmentation, {arguments.pairs} pairs in "
-        "turns.\n\nRate from shards / rate from the folder: "
+        f"TensorFlow {tf.__version__}; photographs of {Path(arguments.data).name}, "
+        f"{arguments.pairs} pairs in turns.\n\nRate of {what} from shards / from {names[0]}: "
         f"**{np.median(ratios):.3f}** (95% of the median, bootstrap: {low:.3f} to {high:.3f}).\n"
     )
     print(text)
@@ -61,11 +78,37 @@ def main() -> None:
         arguments.out.write_text(text, encoding="utf-8")
 
 
-def seconds(examples: Examples, images: int, size: int, seed: int) -> float:
-    """Returns the time of some training batches in seconds."""
-    batches = training_dataset(
-        examples, Preprocessing(size=(size, size)), batch_size=32, epochs=1, seed=seed
-    ).take(images // 32)
+def training(examples: Examples, images: int, size: int) -> float:
+    """Returns the time of some training batches in seconds, after the first batch."""
+    return seconds(
+        training_dataset(
+            examples, Preprocessing(size=(size, size)), batch_size=32, epochs=1_000
+        ).take(images // 32 + 1)
+    )
+
+
+def reading(order: np.ndarray, read: Callable[[tf.Tensor], tf.Tensor]) -> float:
+    """Returns the time in seconds to read all files in an order."""
+    dataset = tf.data.Dataset.from_tensor_slices(order)
+    return seconds(read_ahead(dataset.map(read, tf.data.AUTOTUNE).batch(32)))
+
+
+def array_record(examples: Examples, path: Path) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Writes all images to an ArrayRecord file; returns a function that reads one of them."""
+    from array_record.python import array_record_data_source, array_record_module
+
+    writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+    for index in range(len(examples)):
+        writer.write(examples.read(index))
+    writer.close()
+    source = array_record_data_source.ArrayRecordDataSource(str(path))
+    return lambda i: tf.numpy_function(source.__getitem__, [i], tf.string)
+
+
+def seconds(dataset: tf.data.Dataset) -> float:
+    """Returns the time of all batches but the first."""
+    batches = iter(dataset)
+    next(batches)
     start = time.perf_counter()
     for _ in batches:
         pass

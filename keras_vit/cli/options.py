@@ -337,14 +337,7 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
     """
     from keras_vit.data.sources.load import load_images
     from keras_vit.storage.find_files import find_files
-    from keras_vit.storage.paths import (
-        FilesInMemory,
-        StoredFile,
-        StoredFiles,
-        files_of,
-        is_local,
-        to_path,
-    )
+    from keras_vit.storage.paths import StoredFile, StoredFiles, files_of, is_local, to_path
 
     found: list[Any] = []
     libraries, tables = arguments.LIBRARIES, arguments.TABLE_SUFFIXES
@@ -353,12 +346,9 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
             found += [line for line in sys.stdin.read().split("\n") if line.strip()]
         elif str(source).startswith(libraries) or str(source).lower().endswith(tables):
             examples = load_images(source)
-            if (files := examples.encoded) is None:
-                found += examples.places()
-                continue
-            if not isinstance(files, StoredFiles):
-                files = FilesInMemory(examples.source, examples.names, files)
-            found += map(StoredFile, repeat(files), range(len(files)))
+            stored = isinstance(examples.encoded, StoredFiles)
+            files: Any = examples.encoded if stored else examples
+            found += examples.paths or map(StoredFile, repeat(files), range(len(files)))
         elif not (path := to_path(source)).is_dir():
             found.append(str(source))
         elif is_local(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_vit.arguments import URL_SCHEMES
@@ -97,7 +97,7 @@ class StoredFiles(Sequence[bytes]):
     """
 
     def __init__(self, folder: AnyPath, names: Sequence[str]) -> None:
-        self.folder, self.names = folder, names
+        self.folder, self.names, self.source = folder, names, str(folder)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -110,6 +110,10 @@ class StoredFiles(Sequence[bytes]):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
         except Exception as error:  # every client library has its own classes of errors
             raise OSError(errno.EIO, str(error), path) from error
+
+    def read(self, index: int) -> bytes:
+        """Returns the content of a file."""
+        return self[index]
 
     def local_records(self) -> tuple[list[bytes], Any, Any] | None:
         """Returns local shards, and the shard and offset of each file; None if in other files."""
@@ -128,40 +132,18 @@ class StoredFiles(Sequence[bytes]):
         return StoredFiles(self.folder, take(self.names, indices))
 
 
-class FilesInMemory(StoredFiles):
-    """Contents of files that are in memory.
-
-    Args:
-        source: Name of the dataset, for messages.
-        names: Name of each file.
-        contents: Content of each file.
-    """
-
-    def __init__(self, source: str, names: Sequence[str], contents: Sequence[bytes]) -> None:
-        super().__init__(PurePosixPath(source), names)
-        self.contents = contents
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.contents[index]
-
-    def subset(self, indices: Any) -> FilesInMemory:
-        """Returns the files at `indices`."""
-        contents = [self.contents[i] for i in indices]
-        return FilesInMemory(str(self.folder), take(self.names, indices), contents)
-
-
 class StoredFile(NamedTuple):
-    """One file of `StoredFiles`."""
+    """One file of `StoredFiles`, or of `keras_vit.data.Examples` in memory."""
 
-    files: StoredFiles
+    files: Any
     place: int
 
     def __str__(self) -> str:
-        return f"{self.files.folder}/{self.files.names[self.place]}"
+        return f"{self.files.source}/{self.files.names[self.place]}"
 
     def read(self) -> bytes:
         """Returns the content of the file, or raises `OSError`."""
-        return self.files[self.place]
+        return self.files.read(self.place)
 
 
 def placed(folder: AnyPath, paths: Sequence[AnyPath]) -> dict[str, Any]:

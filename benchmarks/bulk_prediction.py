@@ -1,0 +1,143 @@
+"""Rate of `keras-vit predict --to` against the bare model on images in memory.
+
+Rates are images per second after the first answers, without loading the model. Both take turns; a
+ratio is computed for each round, and its median. With `--memory`, peak memory of the command
+for that many images and for a tenth.
+
+    python benchmarks/bulk_prediction.py photos/ [--model ViTTi16] [--images 1024]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+from train_step import hardware
+
+import keras_vit
+from keras_vit.cli import prediction_table
+from keras_vit.export import load_predictor
+
+BATCH = 32
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data", type=Path, help="folder of images")
+    parser.add_argument("--model", default="ViTTi16", help="constructor")
+    parser.add_argument("--images", type=int, default=1024, help="images of a measurement")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--memory", action="store_true", help="measure memory, not rates")
+    parser.add_argument("--out", type=Path, help="Markdown file to write the result to")
+    arguments = parser.parse_args()
+    photos = sorted(map(str, arguments.data.rglob("*.jpg")))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        getattr(keras_vit, arguments.model)(weights=None, classes=5).save(path)
+        measure = memory if arguments.memory else rates
+        lines = measure(path, photos, arguments)
+    text = "\n".join(
+        [
+            f"# Bulk prediction\n\n{hardware()}; Python {platform.python_version()}, Keras "
+            f"{keras.__version__}; {arguments.model}, photographs of {arguments.data.name}, batch "
+            f"size {BATCH}\n",
+            *lines,
+        ]
+    )
+    print(text)
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(text + "\n", encoding="utf-8")
+
+
+def rates(path: Path, photos: list[str], arguments: argparse.Namespace) -> list[str]:
+    """Returns a line for each ratio."""
+    predictor = load_predictor(path)
+    names = list(itertools.islice(itertools.cycle(photos), arguments.images))
+    table = predictor.task.table(predictor.preprocessing)
+    read, run = predictor._read, predictor._run
+    batch = read([Path(name).read_bytes() for name in names[:BATCH]])
+
+    def bare() -> Iterator[Any]:
+        while True:
+            outputs, _ = run(batch)
+            yield from outputs
+
+    def command() -> Iterator[Any]:
+        return predictor.iterate(names, BATCH)
+
+    contestants: dict[str, Callable[[], Iterator[Any]]] = {"command": command, "bare model": bare}
+    found: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(-1, arguments.rounds):
+        for name, answers in contestants.items():
+            rate = images_per_second(answers(), names, table if name == "command" else None)
+            if turn >= 0:
+                found[name].append(rate)
+                print(f"round {turn + 1}: {name} {rate:.1f} images/s", file=sys.stderr, flush=True)
+    return [ratio_line("command", "bare model", found["command"], found["bare model"])]
+
+
+def images_per_second(answers: Iterator[Any], names: list[str], table: Any) -> float:
+    """Returns the rate of answers, written to a table if there is one, after the first batch."""
+    times = []
+
+    def rows_from(start: int) -> Iterator[tuple[list[dict[str, Any]], bool]]:
+        for name, answer in zip(names, answers, strict=False):
+            times.append(time.perf_counter())
+            yield table.rows(name, answer) if table else [], True
+
+    if table:
+        with tempfile.TemporaryDirectory() as folder:
+            to = Path(folder) / "answers.parquet"
+            prediction_table.write_table(to, table.columns, len(names), rows_from)
+    else:
+        list(rows_from(0))
+    return (len(names) - BATCH) / (time.perf_counter() - times[BATCH - 1])
+
+
+def ratio_line(first: str, second: str, numerators: list[float], denominators: list[float]) -> str:
+    """Returns the median of ratios with its interval as text."""
+    ratios = np.array(numerators) / np.array(denominators)
+    draws = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
+    low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
+    return (
+        f"Rate of {first} / {second}: **{np.median(ratios):.3f}** (median of {len(ratios)} rounds; "
+        f"95%, bootstrap: {low:.3f} to {high:.3f}; {np.median(numerators):.1f} images/s)."
+    )
+
+
+def memory(path: Path, photos: list[str], arguments: argparse.Namespace) -> list[str]:
+    """Returns a line for the peak memory of each number of images, which are links."""
+    lines = []
+    for number in (arguments.images // 10, arguments.images):
+        with tempfile.TemporaryDirectory() as folder:
+            images = Path(folder) / "images"
+            images.mkdir()
+            for index, photo in enumerate(itertools.islice(itertools.cycle(photos), number)):
+                (images / f"{index:07d}.jpg").symlink_to(photo)
+            to = Path(folder) / "answers.parquet"
+            command = [sys.executable, "-m", "keras_vit", "predict", str(path), str(images)]
+            process = subprocess.Popen([*command, "--to", str(to)], stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            if status:
+                raise RuntimeError(f"The command failed with status {status}")
+            lines.append(f"{number} images: peak memory {usage.ru_maxrss / 1024:,.0f} MiB.")
+            print(lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+if __name__ == "__main__":
+    main()
