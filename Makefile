@@ -8,6 +8,8 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
+# Each module is compiled once, not by each process that imports it.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all test-all-tensorflow test-all-jax test-torch package lint docs pictures bench notebooks clean

@@ -213,7 +213,8 @@ def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, Exception) as stopped:
         full = isinstance(stopped, OSError) and stopped.errno == errno.ENOSPC
-        lost = type(stopped).__name__ == "UnavailableError"  # of TensorFlow, not imported here
+        # Of TensorFlow, which is not imported here: another worker ended, or the network did.
+        lost = type(stopped).__name__ in ("UnavailableError", "DeadlineExceededError")
         if not (full or lost or isinstance(stopped, KeyboardInterrupt)):
             raise
         if resumed_by and any((out / name).exists() for name in ("config.yaml", "fold_1")):

@@ -83,8 +83,9 @@ def test_next_steps_of_images_to_convert_can_be_pasted(call: Call, folder: Path)
     assert pasted(output) == [["data", "check", str(new)]]
 
 
+@pytest.mark.parametrize("error", ["UnavailableError", "DeadlineExceededError"])
 def test_lost_worker_is_one_message_with_the_command_for_all_machines(
-    call: Call, monkeypatch: pytest.MonkeyPatch, folder: Path
+    call: Call, monkeypatch: pytest.MonkeyPatch, folder: Path, error: str
 ) -> None:
     import tensorflow as tf
 
@@ -92,7 +93,7 @@ def test_lost_worker_is_one_message_with_the_command_for_all_machines(
 
     def train(config: training.RunConfig, out: Path, **options: object) -> None:
         training.Run(out).write_config(config, {})
-        raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: ...")
+        raise getattr(tf.errors, error)(None, None, "Collective ops is aborted by: ...")
 
     monkeypatch.setattr(training, "train", train)
     code, _, message = call("train", "--data", "digits", "--out", out)
