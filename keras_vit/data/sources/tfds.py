@@ -64,7 +64,7 @@ def tfds_parts(
     parts: list[Part] = []
     for split, kind in splits.items():
         number = builder.info.splits[split].num_examples
-        shards = min(number, math.ceil(number * image_bytes / shard_bytes))
+        shards = min(number, math.ceil(number * image_bytes / shard_bytes) or 1)  # 0: size unknown
         folder = f"{kind}/" if len(splits) > 1 else ""
         parts += [partial(images, part, folder) for part in tfds.even_splits(split, shards)]
     plan = {"source": f"tfds:{name}", "version": builder.info.full_name, "shards": len(parts)}
