@@ -26,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 from train_step import hardware
+from turns import median_interval
 
 import keras_vit
 from keras_vit.cli import prediction_table
@@ -87,7 +88,8 @@ def rates(path: Path, photos: list[str], arguments: argparse.Namespace) -> list[
             if turn >= 0:
                 found[name].append(rate)
                 print(f"round {turn + 1}: {name} {rate:.1f} images/s", file=sys.stderr, flush=True)
-    return [ratio_line("command", "bare model", found["command"], found["bare model"])]
+    ratios = np.divide(found["command"], found["bare model"])
+    return [f"Rate of the command / of the bare model: {median_interval(ratios)}."]
 
 
 def images_per_second(answers: Iterator[Any], names: list[str], table: Any) -> float:
@@ -106,17 +108,6 @@ def images_per_second(answers: Iterator[Any], names: list[str], table: Any) -> f
     else:
         list(rows_from(0))
     return (len(names) - BATCH) / (time.perf_counter() - times[BATCH - 1])
-
-
-def ratio_line(first: str, second: str, numerators: list[float], denominators: list[float]) -> str:
-    """Returns the median of ratios with its interval as text."""
-    ratios = np.array(numerators) / np.array(denominators)
-    draws = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
-    low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
-    return (
-        f"Rate of {first} / {second}: **{np.median(ratios):.3f}** (median of {len(ratios)} rounds; "
-        f"95%, bootstrap: {low:.3f} to {high:.3f}; {np.median(numerators):.1f} images/s)."
-    )
 
 
 def memory(path: Path, photos: list[str], arguments: argparse.Namespace) -> list[str]:

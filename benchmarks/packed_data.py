@@ -24,6 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 from train_step import hardware
+from turns import median_interval
 
 from keras_vit.data import Examples, load, training_dataset
 from keras_vit.data.pipeline import read_ahead, reader
@@ -62,15 +63,12 @@ def main() -> None:
             found = {i: contestants[i]() for i in turns}
             ratios.append(found[0] / found[1])
             print(f"pair {pair + 1}: {names[0]} {found[0]:.2f} s, {names[1]} {found[1]:.2f} s")
-    draws = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
-    low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
     size = f"{arguments.size} pixels with the default augmentation"
     what = "files in random order" if arguments.formats else f"training images of {size}"
     text = (
         f"# Images from packed shards\n\n{hardware()}; Python {platform.python_version()}, "
         f"TensorFlow {tf.__version__}; photographs of {Path(arguments.data).name}, "
-        f"{arguments.pairs} pairs in turns.\n\nRate of {what} from shards / from {names[0]}: "
-        f"**{np.median(ratios):.3f}** (95% of the median, bootstrap: {low:.3f} to {high:.3f}).\n"
+        f"in turns.\n\nRate of {what} from shards / from {names[0]}: {median_interval(ratios)}.\n"
     )
     print(text)
     if arguments.out:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 PRODUCT = "-product"  # ends the name of what is no model
 
 
@@ -150,6 +152,16 @@ def spread(values: Sequence[float], digits: int) -> str:
     """Returns median and range as a table shows them."""
     low, high = min(values), max(values)
     return f"{statistics.median(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def median_interval(ratios: Sequence[float]) -> str:
+    """Returns the median of ratios with its 95% interval as text."""
+    draws = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
+    low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
+    return (
+        f"**{np.median(ratios):.3f}** ({len(ratios)} pairs; 95% of the median, bootstrap: "
+        f"{low:.3f} to {high:.3f})"
+    )
 
 
 class _Running:

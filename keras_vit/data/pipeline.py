@@ -22,6 +22,14 @@ from keras_vit.image_formats import image_format
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.storage.paths import StoredFiles
 
+#: Errors of a dataset whose files were removed, damaged or exchanged after their check.
+UNREADABLE = (
+    tf.errors.NotFoundError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.DataLossError,
+    tf.errors.UnknownError,
+)
+
 
 def evaluation_dataset(
     examples: Examples,
@@ -87,15 +95,6 @@ def evaluation_dataset(
         dataset = dataset.filter(lambda place: place % batch_size // share == index)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches * share))
     return read_ahead(dataset.map(example, tf.data.AUTOTUNE).batch(share, drop_remainder=pad))
-
-
-#: Errors of a dataset whose files were removed, damaged or exchanged after their check.
-UNREADABLE = (
-    tf.errors.NotFoundError,
-    tf.errors.InvalidArgumentError,
-    tf.errors.DataLossError,
-    tf.errors.UnknownError,
-)
 
 
 def image_dataset(
