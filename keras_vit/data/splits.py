@@ -25,7 +25,7 @@ from keras_vit.storage.names import finder, order, take
 
 _PIXELS = "pixels"  # column of the digests of decoded images
 _DIGITS = 32  # of a SHA-256, which has 64
-_AT_ONCE = 2**22  # bytes that are read at once
+_AT_ONCE = 2**20  # bytes that are read at once
 
 
 def require_trainable(examples: Examples) -> None:

@@ -233,12 +233,16 @@ class _Pipeline:
     def order(self, epoch: tf.Tensor, initial_step: tf.Tensor) -> tf.data.Dataset:
         """Returns this worker's (epoch, image, position in the order) triples for an epoch."""
         share = self.batch_size // self.shard[1]
-        steps = tf.range(tf.cast(initial_step, tf.int64), self.steps)[:, tf.newaxis]
-        own = tf.range(self.shard[0] * share, (self.shard[0] + 1) * share, dtype=tf.int64)
-        places = tf.reshape(steps * self.batch_size + own, (-1,))
-        epochs = tf.fill(tf.shape(places), epoch)
-        chosen = tf.gather(self.shuffled(epoch), places)
-        return tf.data.Dataset.from_tensor_slices((epochs, chosen, places))
+        images = self.shuffled(epoch)
+
+        @tf.autograph.experimental.do_not_convert
+        def example(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            step, own = index // share, index % share
+            place = step * self.batch_size + self.shard[0] * share + own
+            return epoch, tf.gather(images, place), place
+
+        first = tf.cast(initial_step, tf.int64) * share
+        return tf.data.Dataset.range(first, self.steps * share).map(example)
 
     def shuffled(self, epoch: tf.Tensor) -> tf.Tensor:
         """Returns an epoch's images in random order; copy `j` of image `i` is `i * copies + j`."""
