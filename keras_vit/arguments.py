@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import os
 import re
 import shlex
@@ -66,6 +67,11 @@ def one_of(name: str, value: object, options: Sequence[object], hint: str = "") 
     raise ValueError(f"`{name}` must be one of {expected}. Received: {name}={value!r}")
 
 
+def among(*options: object) -> Callable[[str, object], None]:
+    """Returns the check of an annotated field whose value must be one of `options`."""
+    return functools.partial(one_of, options=options)
+
+
 def positive_int(name: str, value: object) -> int:
     """Returns `value` as a positive integer; raises `ValueError` otherwise."""
     return _integer(name, value, 1, "a positive integer")
@@ -106,7 +112,7 @@ def rate(name: str, value: object) -> float:
     return _number(name, value, lambda number: 0 <= number < 1, "a number in [0, 1)")
 
 
-# Annotations of numeric fields, with the function that checks their range.
+# Annotations of numeric fields, with the function that checks their range (`check_kinds`).
 Count = Annotated[int, count]
 PositiveInt = Annotated[int, positive_int]
 Fraction = Annotated[float, fraction]

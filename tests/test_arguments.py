@@ -59,6 +59,13 @@ def test_one_of_names_options_value_and_the_nearest() -> None:
         arguments.one_of("n", 3, (1, 2))
 
 
+def test_among_checks_like_one_of() -> None:
+    check = arguments.among("a", None)
+    check("mode", None)
+    with pytest.raises(ValueError, match=r"^`mode` must be one of 'a', None\. Received: mode=3$"):
+        check("mode", 3)
+
+
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3)])
 def test_positive_int_returns_an_int(value: object) -> None:
     result = arguments.positive_int("n", value)

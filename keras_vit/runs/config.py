@@ -8,12 +8,12 @@ import importlib.metadata
 import os
 import platform
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
 
 from keras_vit import arguments, files
-from keras_vit.arguments import Count, InnerFraction, PositiveInt
+from keras_vit.arguments import Count, InnerFraction, PositiveInt, among
 from keras_vit.choices import PRETRAINING_TASKS, STRATEGIES
 from keras_vit.constants import MAX_YAML
 from keras_vit.data import Augmentation, write_layers
@@ -52,8 +52,8 @@ class CommonConfig:
     validation_fraction: InnerFraction = 0.2
     split_seed: Count = 0
     group_by: str | None = None
-    on_bad_image: str = "fail"
-    strategy: str = "auto"
+    on_bad_image: Annotated[str, among(*ON_BAD_IMAGE)] = "fail"
+    strategy: Annotated[str, among(*STRATEGIES)] = "auto"
     save_steps: Count = 0
     save_minutes: float = 5.0
     keep: PositiveInt = 2
@@ -61,8 +61,6 @@ class CommonConfig:
 
     def __post_init__(self) -> None:
         arguments.check_kinds(self)
-        arguments.one_of("on_bad_image", self.on_bad_image, ON_BAD_IMAGE)
-        arguments.one_of("strategy", self.strategy, STRATEGIES)
         if not self.save_minutes >= 0:
             raise ValueError(
                 f"`save_minutes` must be 0 or more. Received: save_minutes={self.save_minutes}"
@@ -148,7 +146,7 @@ class PretrainConfig(CommonConfig):
     """
 
     recipe: Recipe = PHOTOGRAPHS
-    method: str = "mae"
+    method: Annotated[str, among(*METHODS)] = "mae"
     mask_ratio: float | None = None
     norm_pix: bool = True
     decoder_width: PositiveInt = 128
@@ -157,7 +155,6 @@ class PretrainConfig(CommonConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.one_of("method", self.method, tuple(METHODS))
         arguments.inner_fraction("mask_ratio", self.masked)
         usual = Recipe()
         for name in _OF_LABELS:

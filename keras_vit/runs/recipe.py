@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 from keras_vit import arguments
-from keras_vit.arguments import Count, Fraction, NonNegative, Positive, PositiveInt, Rate
+from keras_vit.arguments import Count, Fraction, NonNegative, Positive, PositiveInt, Rate, among
 from keras_vit.choices import DECAYS, TOKEN_POOLINGS
 from keras_vit.data import Augmentation
 from keras_vit.preprocessing import RESIZE_METHODS
@@ -107,63 +107,45 @@ class Recipe:
     batch_size: PositiveInt = 16
     accumulation_steps: PositiveInt = 1
     image_size: tuple[int, int] | None = None
-    resize: str | None = None
-    optimizer: str = "adamw"
+    resize: Annotated[str | None, among(*RESIZE_METHODS, None)] = None
+    optimizer: Annotated[str, among(*OPTIMIZERS)] = "adamw"
     learning_rate: NonNegative = 1e-4
     warmup_fraction: Rate = 0.1
     warmup_steps: Count = 0
-    decay: str = "cosine"
+    decay: Annotated[str, among(*DECAYS)] = "cosine"
     final_fraction: Fraction = 0.0
     timescale: Positive = 10_000.0
-    layer_decay: float = 1.0
+    layer_decay: Annotated[float, arguments.positive_fraction] = 1.0
     beta_1: Rate = 0.9
     beta_2: Rate = 0.999
     weight_decay: NonNegative = 0.05
-    weight_decay_on: str = "kernels"
+    weight_decay_on: Annotated[str, among(*DECAYED)] = "kernels"
     weight_decay_coupled: bool = False
     clip_norm: NonNegative = 1.0
     ema_momentum: Rate = 0.0
-    pooling: str | None = None
+    pooling: Annotated[str | None, among(*TOKEN_POOLINGS, "map", None)] = None
     ridge_head: bool = False
     trainable: tuple[str, ...] = ("*",)
     lora_rank: Count = 0
     lora_layers: tuple[str, ...] = ("*",)
-    loss: str = "softmax"
+    loss: Annotated[str, among(*LOSSES)] = "softmax"
     label_smoothing: Rate = 0.0
-    class_weights: str = "none"
-    sampling: str = "uniform"
+    class_weights: Annotated[str, among(*CLASS_WEIGHTS)] = "none"
+    sampling: Annotated[str, among(*SAMPLINGS)] = "uniform"
     logit_adjustment: NonNegative = 0.0
     focal_gamma: NonNegative = 0.0
-    distillation: str = "none"
+    distillation: Annotated[str, among(*DISTILLATIONS)] = "none"
     distillation_weight: Fraction = 0.5
     distillation_temperature: Positive = 1.0
     dropout_rate: Rate = 0.0
     stochastic_depth_rate: Rate = 0.0
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
-    precision: str = "auto"
+    precision: Annotated[str, among(*PRECISIONS)] = "auto"
     remat: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         arguments.check_kinds(self)
-        for name, options in (
-            ("optimizer", OPTIMIZERS),
-            ("precision", PRECISIONS),
-            ("decay", DECAYS),
-            ("loss", LOSSES),
-            ("weight_decay_on", DECAYED),
-            ("class_weights", CLASS_WEIGHTS),
-            ("sampling", SAMPLINGS),
-            ("distillation", DISTILLATIONS),
-        ):
-            arguments.one_of(name, getattr(self, name), options)
-        if self.resize is not None:
-            arguments.one_of("resize", self.resize, RESIZE_METHODS)
-        if not arguments.is_number(self.layer_decay) or not 0 < self.layer_decay <= 1:
-            raise ValueError(
-                f"`layer_decay` must be in (0, 1]. Received: layer_decay={self.layer_decay!r}"
-            )
-        arguments.one_of("pooling", self.pooling, (*TOKEN_POOLINGS, "map", None))
         if not self.epochs and (not self.ridge_head or self.ema_momentum):
             raise ValueError(
                 "`epochs` must be 1 or more, or 0 with ridge_head=true and ema_momentum=0. "

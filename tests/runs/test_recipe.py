@@ -102,7 +102,7 @@ def test_replace_checks() -> None:
         ({"augmentation": 5, "mixup": 0.2}, "`augmentation` must be of the class Augmentation"),
         ({"trainable": "head/*"}, r"`trainable` must be a list. Received: trainable='head/\*'"),
         ({"remat": 1}, "`remat` must be true or false. Received: remat=1"),
-        ({"precision": (1,)}, "`precision` must be text"),
+        ({"precision": (1,)}, r"`precision` must be one of 'auto', .*Received: precision=\(1,\)"),
         ({"seed": "a"}, r"`seed` must be in \[0, 2\*\*32\). Received: seed='a'"),
     ],
 )
