@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.arguments import text_table
 from keras_vit.data import Examples
 from keras_vit.tasks.registry import of
 from keras_vit.tasks.task import Predictions
@@ -211,18 +212,12 @@ def _run(folder: Path, progress: bool) -> None:
 
 def table(results: Sequence[ArtifactComparison]) -> str:
     """Formats the results as a table for printing."""
-    width = max(11, *(len(result.name) for result in results))
-    lines = [
-        f"{'artifact':<{width}} {'MiB':>5}   1 thread  2 threads  accuracy  agreement  difference"
-    ]
+    head = ("artifact", "MiB", "1 thread", "2 threads", "accuracy", "agreement", "difference", "")
+    rows = [head]
     for r in results:
-        one, two = (
-            f"{r.milliseconds[key]:.1f} ms" if key in r.milliseconds else "-" for key in ("1", "2")
-        )
-        if "all" in r.milliseconds:
-            one, two = "all cores", f"{r.milliseconds['all']:.1f} ms"
-        lines.append(
-            f"{r.name:<{width}} {r.size / 2**20:>5.1f}  {one:>9}  {two:>9}  {r.accuracy:>8.4f}  "
-            f"{r.agreement:>9.4f}  {r.largest_difference:>10.1e}{'' if r.ok else '  REFUSED'}"
-        )
-    return "\n".join(lines)
+        times = {key: f"{value:.1f} ms" for key, value in r.milliseconds.items()}
+        times |= {"1": "all cores", "2": times["all"]} if "all" in times else {}
+        scores = (f"{r.accuracy:.4f}", f"{r.agreement:.4f}", f"{r.largest_difference:.1e}")
+        sizes = (f"{r.size / 2**20:4.1f}", times.get("1", "-"), times.get("2", "-"))
+        rows.append((r.name, *sizes, *scores, "" if r.ok else "REFUSED"))
+    return "\n".join(text_table(rows, "<>>>>>><"))
