@@ -33,7 +33,6 @@ class Quantization:
     """Settings of one kind of TFLite quantization.
 
     Args:
-        name: Name of the quantization.
         optimize: Whether weights are stored in fewer bits.
         calibrated: Whether ranges of activations are calibrated on images.
         weights: Dtype of the stored weights; None for the converter's choice.
@@ -45,7 +44,6 @@ class Quantization:
         True
     """
 
-    name: str
     optimize: bool = True
     calibrated: bool = False
     weights: tf.DType | None = None
@@ -55,30 +53,25 @@ class Quantization:
 
 #: From the largest file to the smallest.
 QUANTIZATIONS = {
-    quantization.name: quantization
-    for quantization in (
-        Quantization("float32", optimize=False),
-        # Weights in 16 bits; computes in float32, or in float16 if the device supports it.
-        Quantization("float16", weights=tf.float16),
-        # Weights in 8 bits, activations in 16, calibrated on images. Slow on a CPU.
-        Quantization(
-            "int16x8",
-            calibrated=True,
-            operators=(
-                tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8,
-                tf.lite.OpsSet.TFLITE_BUILTINS,  # for the cast of the pixels
-            ),
+    "float32": Quantization(optimize=False),
+    # Weights in 16 bits; computes in float32, or in float16 if the device supports it.
+    "float16": Quantization(weights=tf.float16),
+    # Weights in 8 bits, activations in 16, calibrated on images. Slow on a CPU.
+    "int16x8": Quantization(
+        calibrated=True,
+        operators=(
+            tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8,
+            tf.lite.OpsSet.TFLITE_BUILTINS,  # for the cast of the pixels
         ),
-        # Everything in 8 bits, calibrated on images: for accelerators without floating point.
-        Quantization(
-            "int8",
-            calibrated=True,
-            operators=(tf.lite.OpsSet.TFLITE_BUILTINS_INT8,),
-            integer_only=True,
-        ),
-        # Weights in 8 bits, activations quantized dynamically.
-        Quantization("dynamic_range"),
-    )
+    ),
+    # Everything in 8 bits, calibrated on images: for accelerators without floating point.
+    "int8": Quantization(
+        calibrated=True,
+        operators=(tf.lite.OpsSet.TFLITE_BUILTINS_INT8,),
+        integer_only=True,
+    ),
+    # Weights in 8 bits, activations quantized dynamically.
+    "dynamic_range": Quantization(),
 }
 
 CALIBRATED = {name for name, quantization in QUANTIZATIONS.items() if quantization.calibrated}
