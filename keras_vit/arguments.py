@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import importlib.util
 import os
 import re
 import shlex
@@ -214,6 +215,12 @@ def install_hint(extra: str) -> str:
     if Path(__file__).parents[1].joinpath("pyproject.toml").is_file():
         return f'in your keras_vit checkout, run: pip install -e ".[{extra}]"'
     return f'run: pip install "keras-vit-toolkit[{extra}]"'
+
+
+def require_package(module: str, extra: str, reason: str) -> None:
+    """Raises `ImportError` with a reason and `install_hint` unless a module is installed."""
+    if importlib.util.find_spec(module) is None:
+        raise ImportError(f"{reason}; {install_hint(extra)}")
 
 
 def without_password(url: str) -> str:

@@ -253,6 +253,12 @@ def test_install_hint_names_the_checkout_or_pypi(
     assert arguments.install_hint("onnx").endswith('checkout, run: pip install -e ".[onnx]"')
 
 
+def test_require_package_says_how_to_install_it() -> None:
+    arguments.require_package("numpy", "onnx", "ONNX needs numpy")
+    with pytest.raises(ImportError, match=r"^ONNX needs nowhere; .*pip install .*\[onnx\]"):
+        arguments.require_package("nowhere", "onnx", "ONNX needs nowhere")
+
+
 def test_numbers_beyond_floats_are_refused() -> None:
     for check in (arguments.positive, arguments.non_negative):
         with pytest.raises(ValueError, match="must be a"):

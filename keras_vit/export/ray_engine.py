@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import logging
 import os
 import socket
@@ -16,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.arguments import URL_SCHEMES, install_hint
+from keras_vit.arguments import URL_SCHEMES, require_package
 from keras_vit.export.load import Embeddings, embed, load_predictor
 from keras_vit.storage.paths import StoredFile
 
@@ -116,8 +115,7 @@ def connect(address: str | None = None) -> None:
         ImportError: If Ray is not installed.
         ValueError: If there is no cluster at the address.
     """
-    if importlib.util.find_spec("ray") is None:
-        raise ImportError(f"`--engine ray` needs Ray; {install_hint('ray')}")
+    require_package("ray", "ray", "`--engine ray` needs Ray")
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     try:

@@ -232,13 +232,10 @@ class Rollout:
 
     def _read(self) -> tuple[Any, Any]:
         """Returns the content of the configuration file, and the entry of the model in it."""
-        try:
-            from tensorflow_serving.config import model_server_config_pb2
-        except ImportError as error:
-            raise ImportError(
-                "reading models.config needs tensorflow-serving-api; "
-                + arguments.install_hint("serving")
-            ) from error
+        reason = "reading models.config needs tensorflow-serving-api"
+        arguments.require_package("tensorflow_serving", "serving", reason)
+        from tensorflow_serving.config import model_server_config_pb2
+
         config = model_server_config_pb2.ModelServerConfig()
         try:
             text_format.Parse(Path(self.config).read_text(encoding="utf-8"), config)

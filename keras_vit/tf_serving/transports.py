@@ -74,14 +74,11 @@ class Grpc(Transport):
     """gRPC connection to the `PredictionService` of TensorFlow Serving."""
 
     def __post_init__(self) -> None:
-        try:
-            import grpc
-            from tensorflow_serving.apis import model_pb2, prediction_service_pb2_grpc
-        except ImportError as error:
-            raise ImportError(
-                "gRPC needs tensorflow-serving-api, but REST (http://HOST:PORT) does not; "
-                + arguments.install_hint("serving")
-            ) from error
+        reason = "gRPC needs tensorflow-serving-api, but REST (http://HOST:PORT) does not"
+        arguments.require_package("tensorflow_serving", "serving", reason)
+        import grpc
+        from tensorflow_serving.apis import model_pb2, prediction_service_pb2_grpc
+
         # No `retryPolicy`: after the deadline, DEADLINE_EXCEEDED hides the server's message.
         options = [("grpc.max_receive_message_length", -1)]
         if self.tls or self.certificate:

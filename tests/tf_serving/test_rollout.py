@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,7 +266,7 @@ def test_arguments_are_checked(
         Rollout(tmp_path / "bad.config")
     with pytest.raises(RuntimeError, match=r"^http://localhost:1, model 'vit': ConnectionError: "):
         Rollout(config, "http://localhost:1").status()
-    monkeypatch.setitem(sys.modules, "tensorflow_serving.config", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r'pip install -e "\.\[serving\]"'):
         Rollout(config)
 
