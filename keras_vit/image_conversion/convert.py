@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 from collections import Counter
@@ -186,8 +185,6 @@ def _check_folders(source: Path, destination: Path, marker: str) -> None:
 
 def _check_extras(formats: set[str | None]) -> None:
     for format, (module, extra) in _EXTRAS.items():
-        if format in formats and importlib.util.find_spec(module) is None:
-            raise ImportError(
-                f"Reading {format} files needs a package that is not installed; "
-                + arguments.install_hint(extra)
-            )
+        if format in formats:
+            reason = f"Reading {format} files needs a package that is not installed"
+            arguments.require_package(module, extra, reason)

@@ -5,7 +5,6 @@ Letters: B images of a batch.
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
@@ -58,10 +57,7 @@ class OpenVINOModel:
         arguments.one_of("precision", precision, PRECISIONS)
         if threads is not None:
             arguments.positive_int("threads", threads)
-        if importlib.util.find_spec("openvino") is None:
-            raise ImportError(
-                f"runtime='openvino' needs openvino; {arguments.install_hint('openvino')}"
-            )
+        arguments.require_package("openvino", "openvino", "runtime='openvino' needs openvino")
         cloning.require_graph(model)
         if len(model.inputs) != 1 or len(model.outputs) != 1:
             raise ValueError(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import os
 import random
@@ -17,7 +18,6 @@ import pytest
 
 from keras_vit import image_conversion
 from keras_vit.image_conversion import Conversion
-from keras_vit.image_conversion import convert as conversion
 from tests.image_conversion.samples import DISPLAY_P3, deep_png
 
 
@@ -241,7 +241,7 @@ def test_second_run_is_refused(source: Path, tmp_path: Path) -> None:
 def test_missing_extra_is_named_before_work_starts(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, extra: str
 ) -> None:
-    monkeypatch.setattr(conversion.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     convert(source, tmp_path / "without")
     (source / "x").write_bytes(head)
     with pytest.raises(ImportError, match=rf'pip install -e "\.\[{extra}\]"'):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.models import OpenVINOModel, openvino_runtime
+from keras_vit.models import OpenVINOModel
 from tests.helpers import normal, tiny_model
 
 IMAGES = normal(5, 15, 14, 3)
@@ -82,7 +83,7 @@ def test_no_image_and_no_runtime_are_told(
         found.predict(IMAGES, batch_size=0)
     with pytest.raises(ValueError, match=r"shape \('B', 15, 14, 3\)\. Received: \(15, 14, 3\)"):
         found(IMAGES[0])
-    monkeypatch.setattr(openvino_runtime.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "openvino")
     with pytest.raises(ImportError, match=r'pip install -e "\.\[openvino\]"'):
         OpenVINOModel(model)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 
-from keras_vit.arguments import install_hint
+from keras_vit.arguments import require_package
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.storage.names import Names, take
 from keras_vit.storage.paths import StoredFiles
@@ -60,10 +60,9 @@ def load_hf(name: str) -> Examples:
         ImportError: If the package of the extra `hf` is not installed.
         ValueError: If there is no such dataset, or not one column of images and one of classes.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise ImportError(f"hf:{name} needs a further package; {install_hint('hf')}") from error
+    require_package("datasets", "hf", f"hf:{name} needs a further package")
+    import datasets
+
     path, _, config = name.partition(":")
     try:
         found = datasets.load_dataset(path, config or None)
