@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.resources
 import json
 import os
 import shutil
@@ -15,6 +16,11 @@ from typing import Any
 from keras_vit import arguments
 
 _LARGEST_IMAGE = 2**28  # bytes; 64 megapixels without compression are 192 MB
+
+
+def asset(name: str) -> str:
+    """Returns the text of a file that is part of this package, in its folder `assets`."""
+    return importlib.resources.files("keras_vit").joinpath("assets", name).read_text("utf-8")
 
 
 def read_file(name: str, path: str | os.PathLike[str]) -> bytes:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.resources
 import math
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_vit import arguments
+from keras_vit import arguments, files
 
 RESIZE_METHODS = ("crop", "squash", "squash_crop", "pad")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
@@ -351,7 +350,6 @@ def imagenet_wnids() -> tuple[str, ...]:
 
 @functools.cache
 def _imagenet_classes() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    text = importlib.resources.files("keras_vit").joinpath("assets/imagenet_classes.txt")
-    lines = text.read_text(encoding="utf-8").splitlines()
+    lines = files.asset("imagenet_classes.txt").splitlines()
     pairs = [line.split(" ") for line in lines if not line.startswith("#")]
     return tuple(wnid for wnid, _ in pairs), tuple(label for _, label in pairs)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.files import atomic_path, read_file, write_json, write_text
+from keras_vit.files import asset, atomic_path, read_file, write_json, write_text
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -195,3 +195,7 @@ def test_read_file_refuses_a_huge_one(tmp_path: Path) -> None:
     os.truncate(tmp_path / "x.jpg", 50 * 10**9)  # sparse
     with pytest.raises(OSError, match="File too large"):
         read_file("paths", tmp_path / "x.jpg")
+
+
+def test_asset_is_text_of_the_package() -> None:
+    assert asset("weights.csv").startswith("model,")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib.resources
 import os
 import re
 import sys
@@ -190,11 +189,11 @@ def check_weights(name: str, source: str | None) -> None:
     """Raises `ValueError` if `source` is a path to a file that does not exist."""
     if not source or not re.search(r"[/\\]|\.\w+$", source):
         return  # a name of published weights, which is checked when they are loaded
-    if not (Path(source).is_absolute() or source.startswith(("./", "../"))):
-        table = importlib.resources.files("keras_vit") / "assets/weights.csv"
-        # A URL, or the end of a URL in the table of published weights.
-        if ":" in source or source.startswith("timm/") or source in table.read_text("utf-8"):
-            return
+    is_path = Path(source).is_absolute() or source.startswith(("./", "../"))
+    # A URL, or the end of a URL in the table of published weights.
+    is_url = ":" in source or source.startswith("timm/") or source in files.asset("weights.csv")
+    if is_url and not is_path:
+        return
     check_exists(name, Path(source), "an existing file, a URL, or the name of published weights")
 
 

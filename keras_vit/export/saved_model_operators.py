@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_vit import arguments
+from keras_vit import arguments, files
 
 # Operators of exported models that read or write files. `tf.saved_model.load` does not call the
 # functions that contain those of checkpoints.
@@ -31,8 +30,7 @@ def check_operators(folder: Path) -> None:
         content = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
     except DecodeError as error:
         raise ValueError(f"`source` must be a complete SavedModel. Received: {folder}") from error
-    file = importlib.resources.files("keras_vit").joinpath("assets/saved_model_operators.txt")
-    allowed = set(file.read_text(encoding="utf-8").split())
+    allowed = set(files.asset("saved_model_operators.txt").split())
     graph = content.meta_graphs[0] if len(content.meta_graphs) == 1 else None
     if graph is None or not graph.HasField("object_graph_def"):
         raise ValueError(f"`source` must be a SavedModel of TensorFlow 2. Received: {folder}")

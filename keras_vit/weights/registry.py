@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
-import importlib.resources
 import typing
 import urllib.parse
 from typing import Any
 
-from keras_vit import arguments
+from keras_vit import arguments, files
 from keras_vit.constants import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 
@@ -191,8 +190,7 @@ def _matches(model: str, name: str) -> list[PublishedWeights]:
 
 @functools.cache
 def _table() -> tuple[PublishedWeights, ...]:
-    file = importlib.resources.files("keras_vit").joinpath("assets/weights.csv")
-    rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    rows = csv.DictReader(files.asset("weights.csv").splitlines())
     hints = typing.get_type_hints(PublishedWeights)
     fields = ({name: _value(hints[name], cell) for name, cell in row.items()} for row in rows)
     return tuple(PublishedWeights(**values) for values in fields)
