@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
@@ -24,7 +23,7 @@ def terminal(text: object) -> str:
 
 def say(text: object, file: IO[str] | None = None) -> None:
     """Prints text of any origin."""
-    print(terminal(text), file=file or sys.stdout, flush=True)
+    print(terminal(text), file=file, flush=True)
 
 
 def markdown(text: object) -> str:

@@ -146,13 +146,12 @@ def _parquet(path: Path, names: list[str], rows: Iterable[Row], first: list[Path
     parquet.write_table(pyarrow.Table.from_pylist(part, schema), path)
 
 
-def _join_text(parts: list[Path], path: Path, before: str = "", after: str = "") -> None:
+def _join_text(parts: list[Path], path: Path, before: str = "") -> None:
     with path.open("wb") as file:
         file.write(before.encode(errors="backslashreplace"))
         for part in parts:
             with part.open("rb") as content:
                 shutil.copyfileobj(content, file)
-        file.write(after.encode())
 
 
 def _join_csv(parts: list[Path], path: Path, names: list[str], identity: dict[str, str]) -> None:
