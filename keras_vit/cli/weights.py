@@ -32,11 +32,9 @@ def models() -> None:
 
     rows = [["model", "pixels", "patch", "hidden size", "blocks", "heads", "MLP", "parameters"]]
     for name, constructor in CONSTRUCTORS.items():
-        config = constructor.config
-        image = (config.image_size[0], config.patch[0])
-        numbers = (config.hidden_size, config.num_layers, config.num_heads, config.mlp_dim)
-        parameters = f"{count_parameters(config):,}"
-        rows.append([name, *map(str, (*image, *numbers)), parameters])
+        c = constructor.config
+        numbers = (c.image_size[0], c.patch[0], c.hidden_size, c.num_layers, c.num_heads, c.mlp_dim)
+        rows.append([name, *map(str, numbers), f"{count_parameters(c):,}"])
     print("\n".join(text_table(rows, "<>>>>>>>")))
     print("\nParameters are counted for 1000 classes and images of this height and width.")
 
