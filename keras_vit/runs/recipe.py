@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from keras_vit import arguments
 from keras_vit.arguments import Count, Fraction, NonNegative, Positive, PositiveInt, Rate, among
-from keras_vit.choices import DECAYS, TOKEN_POOLINGS
+from keras_vit.choices import DECAYS, TOKEN_POOLINGS, Optimizer, Precision
 from keras_vit.data import Augmentation
 from keras_vit.preprocessing import RESIZE_METHODS
 
-OPTIMIZERS = ("adamw", "sgd", "lion", "adafactor")
-PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 LOSSES = ("softmax", "sigmoid", "softmax_dice")
 DECAYED = ("kernels", "all")
 CLASS_WEIGHTS = ("none", "balanced")
@@ -108,7 +106,7 @@ class Recipe:
     accumulation_steps: PositiveInt = 1
     image_size: tuple[int, int] | None = None
     resize: Annotated[str | None, among(*RESIZE_METHODS, None)] = None
-    optimizer: Annotated[str, among(*OPTIMIZERS)] = "adamw"
+    optimizer: Annotated[str, among(*get_args(Optimizer))] = "adamw"
     learning_rate: NonNegative = 1e-4
     warmup_fraction: Rate = 0.1
     warmup_steps: Count = 0
@@ -140,7 +138,7 @@ class Recipe:
     dropout_rate: Rate = 0.0
     stochastic_depth_rate: Rate = 0.0
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
-    precision: Annotated[str, among(*PRECISIONS)] = "auto"
+    precision: Annotated[str, among(*get_args(Precision))] = "auto"
     remat: bool = False
     seed: int = 0
 

@@ -25,7 +25,6 @@ from keras_vit.cli.options import (
 from keras_vit.data.image_audit import ON_BAD_IMAGE
 from keras_vit.doctor.scaling_candidates import SCALES
 from keras_vit.runs.config import METHODS
-from keras_vit.runs.recipe import OPTIMIZERS, PRECISIONS
 from keras_vit.training.distribution import STRATEGIES
 from keras_vit.weights import list_weights
 
@@ -34,9 +33,7 @@ from keras_vit.weights import list_weights
     ("options", "known"),
     [
         ("OnBadImage", ON_BAD_IMAGE),
-        ("Precision", PRECISIONS),
         ("Strategy", STRATEGIES),
-        ("Optimizer", OPTIMIZERS),
         ("Method", METHODS),
         ("Pixels", SCALES),
     ],
