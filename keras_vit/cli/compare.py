@@ -69,8 +69,8 @@ def compare(
     start_keras()
     from keras_vit import reports, tasks, training
 
-    own = {"model": "", "weights": None}  # replaced for each model
-    changes = opt.config_settings(context, training.RunConfig) | own
+    # The model and its weights are replaced for each model.
+    changes = opt.config_settings(context, training.RunConfig) | {"model": "", "weights": None}
     recipe = recipe or tasks.get(task).recipe
     config = training.RunConfig(recipe=training.recipe(recipe).replace(**numbers), **changes)
     print(

@@ -75,8 +75,7 @@ def rollout(
 
 def _find_version(models: Path, name: str, version: int | None) -> int:
     """Returns the newest exported version, or `version` if it is exported."""
-    folders = (models / name).glob("*")
-    numbers = sorted(int(path.name) for path in folders if path.name.isdecimal())
+    numbers = sorted(int(p.name) for p in (models / name).glob("*") if p.name.isdecimal())
     if not numbers or version not in (None, *numbers):
         raise ValueError(
             f"`MODELS` must contain {name}/{version or 1}, as written by `keras-vit export RUN "

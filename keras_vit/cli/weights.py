@@ -109,8 +109,7 @@ def weights(
     from keras_vit import zoo
     from keras_vit.weights import list_weights
 
-    names = [model] if model else list(zoo.CONSTRUCTORS)
-    for name in names:
+    for name in [model] if model else list(zoo.CONSTRUCTORS):
         zoo.constructor(name)  # raises `ValueError` with the nearest name
         print(_table(name, list_weights(name)))
     print("Pass a name as `weights=`. Details: keras_vit.list_weights(MODEL)")

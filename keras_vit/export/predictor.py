@@ -228,8 +228,7 @@ def on_pixels(
         pixels = batch.pixels.numpy()
         step = at_once or len(pixels)
         rows = [run(pixels[start : start + step]) for start in range(0, len(pixels), step)]
-        messages = [message.decode() for message in batch.message.numpy()]
-        return np.concatenate(rows), messages
+        return np.concatenate(rows), [message.decode() for message in batch.message.numpy()]
 
     return read, run_batch
 

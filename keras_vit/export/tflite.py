@@ -192,8 +192,7 @@ class TFLiteConverter:
             signatures += [(_MEASURED, measured, tf.uint8), (_FLOATS, measured, tf.float32)]
         archive = keras.export.ExportArchive()
         for name, classify, dtype in signatures:
-            spec = tf.TensorSpec(self._shape, dtype, "pixels")
-            archive.add_endpoint(name, classify, [spec])
+            archive.add_endpoint(name, classify, [tf.TensorSpec(self._shape, dtype, "pixels")])
         # Converting from the function itself instead of a SavedModel loses the weights.
         archive.write_out(self._folder, verbose=False)
         return self._folder

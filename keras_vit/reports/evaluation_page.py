@@ -66,8 +66,7 @@ def write_evaluation(
         rows = [[name, str(version)] for name, version in versions.items() if version]
         sections.append(Section("versions", "Versions", [table(["package", "version"], rows)]))
     # File names may be invalid UTF-8.
-    html = page(title, subtitle, sections)
-    files.write_text(out / "index.html", html, errors="backslashreplace")
+    files.write_text(out / "index.html", page(title, subtitle, sections), "backslashreplace")
     content = {**details.to_json(), "data": checked.to_json()}
     content |= {"configuration": shown, "versions": dict(versions or {})}
     files.write_json(out / "report.json", content)

@@ -156,9 +156,8 @@ class PretrainConfig(CommonConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.inner_fraction("mask_ratio", self.masked)
-        usual = Recipe()
         for name in _OF_LABELS:
-            if getattr(self.recipe, name) != getattr(usual, name):
+            if getattr(self.recipe, name) != getattr(Recipe, name):  # the default
                 raise ValueError(
                     "`recipe` must not set label options, because pre-training does not use "
                     f"labels. Received: {name}={getattr(self.recipe, name)!r}"

@@ -63,8 +63,7 @@ class RunFolder:
         if not writes:
             yield
             return
-        names = () if resume else None
-        with output_folder.writing(self.path, command, names):
+        with output_folder.writing(self.path, command, () if resume else None):
             if not resume:  # another process may have written a run meanwhile
                 output_folder.require_new_run(self.path)
             yield
