@@ -327,7 +327,7 @@ def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, fl
         )
     if arguments.positive_int("top", top) > 1000:
         raise ValueError(f"`top` must be at most 1000. Received: top={top!r}")
-    wnids, labels = imagenet_wnids(), imagenet_labels()
+    wnids, labels = imagenet_classes()
     best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     return [
         [(wnids[i], labels[i], float(row[i])) for i in order]
@@ -340,16 +340,12 @@ def imagenet_labels() -> tuple[str, ...]:
 
     Two labels occur twice, for different classes: `crane` (bird and machine) and `maillot`.
     """
-    return _imagenet_classes()[1]
-
-
-def imagenet_wnids() -> tuple[str, ...]:
-    """Returns the WordNet IDs of the 1000 ImageNet classes, in the order of the class index."""
-    return _imagenet_classes()[0]
+    return imagenet_classes()[1]
 
 
 @functools.cache
-def _imagenet_classes() -> tuple[tuple[str, ...], tuple[str, ...]]:
+def imagenet_classes() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the WordNet IDs and the labels of the 1000 ImageNet classes, as `imagenet_labels`."""
     lines = files.asset("imagenet_classes.txt").splitlines()
     pairs = [line.split(" ") for line in lines if not line.startswith("#")]
     return tuple(wnid for wnid, _ in pairs), tuple(label for _, label in pairs)

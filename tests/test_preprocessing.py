@@ -183,7 +183,8 @@ def test_decode_predictions_rejects_top(top: int) -> None:
 
 
 def test_imagenet_classes_are_complete() -> None:
-    wnids, labels = preprocessing.imagenet_wnids(), preprocessing.imagenet_labels()
+    wnids, labels = preprocessing.imagenet_classes()
+    assert labels == preprocessing.imagenet_labels()
     assert len(wnids) == len(labels) == 1000
     assert list(wnids) == sorted(set(wnids))  # the class index is the order of the WordNet ids
     assert sorted({label for label in labels if labels.count(label) > 1}) == ["crane", "maillot"]

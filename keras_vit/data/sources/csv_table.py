@@ -20,7 +20,7 @@ from keras_vit.data.sources.csv_text import CLASS_COLUMNS, COLUMNS, SEPARATOR, R
 from keras_vit.data.target_kinds import NUMBERS, TargetKind
 from keras_vit.image_formats import has_image_suffix, leftover
 from keras_vit.output_folder import is_output
-from keras_vit.preprocessing import imagenet_labels, imagenet_wnids
+from keras_vit.preprocessing import imagenet_classes
 from keras_vit.storage.find_files import find_files
 from keras_vit.storage.paths import AnyPath, files_of, is_local, names_below, to_path
 
@@ -305,7 +305,7 @@ def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
         names, targets = np.unique([row["label"] for row in rows], return_inverse=True)
         return targets, tuple(names.tolist())
 
-    wnids, labels = imagenet_wnids(), imagenet_labels()
+    wnids, labels = imagenet_classes()
     position = {wnid: index for index, wnid in enumerate(wnids)}
     indices = []
     for row in rows:
