@@ -242,23 +242,6 @@ class ResNetStem(BaseLayer):
         """Total stride of the stem (see `resnet_stride`)."""
         return resnet_stride(self.num_blocks)
 
-    def output_size(self, image_size: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Returns the size of the feature map for a given image size.
-
-        Args:
-            image_size: Height and width in pixels; an entry may be None or a tensor if it is
-                only known at run time.
-
-        Returns:
-            The pair (h, w), with None or a tensor where the size is unknown.
-
-        Examples:
-            >>> ResNetStem((3, 4, 9)).output_size((224, 390))
-            (14, 25)
-        """
-        height, width = (None if side is None else -(-side // self.stride) for side in image_size)
-        return height, width
-
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.conv_root.build(input_shape)
         # The weights do not depend on the size of the feature maps.
@@ -276,6 +259,6 @@ class ResNetStem(BaseLayer):
         return x
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        batch, height, width, _ = input_shape
-        channels = self.units[-1].filters * 4 if self.units else self.width
-        return (batch, *self.output_size((height, width)), channels)
+        batch, *size, _ = input_shape
+        sides = (None if side is None else -(-side // self.stride) for side in size)
+        return (batch, *sides, self.units[-1].filters * 4 if self.units else self.width)
