@@ -362,10 +362,7 @@ def _matches(template: str, names: Iterable[str]) -> Iterator[tuple[str, Index]]
 
 @functools.cache
 def _pattern(template: str) -> re.Pattern[str]:
-    parts = re.split(r"(\{\w+\})", template)
-    return re.compile(
-        "".join(rf"(?P<{p[1:-1]}>\d+)" if p.startswith("{") else re.escape(p) for p in parts)
-    )
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
 def _any(pattern: str, names: Iterable[str]) -> bool:
