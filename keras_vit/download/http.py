@@ -307,12 +307,10 @@ def _resumable(part: Path, url: str) -> Source | None:
         start = part.stat().st_size
     except (OSError, RecursionError, ValueError, TypeError):
         return None
-    texts = (known.validator, known.hashes)
-    if known.url != url or not all(isinstance(text, str) for text in texts):
-        return None
-    if not isinstance(known.size, int) or not str(known.validator).isprintable():
-        return None
-    return known if 0 < start <= known.size else None
+    stored = (known.validator, known.hashes)
+    texts = all(isinstance(text, str) and text.isprintable() for text in stored)
+    fits = isinstance(known.size, int) and 0 < start <= known.size
+    return known if known.url == url and texts and fits else None
 
 
 def _words(error: BaseException) -> str:
