@@ -248,9 +248,8 @@ def _read_pin(path: Path) -> dict[str, Any] | None:
         pin = json.loads(notes_of(path).read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError):
         return None
-    if not isinstance(pin, dict) or "url" not in pin:
-        return None
-    return pin if all(isinstance(pin.get(key), str) for key in ("sha256", "level")) else None
+    valid = isinstance(pin, dict) and "url" in pin
+    return pin if valid and all(isinstance(pin.get(n), str) for n in ("sha256", "level")) else None
 
 
 @contextlib.contextmanager
