@@ -159,11 +159,9 @@ class StandardizedConv2D(BaseLayer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         batch, *size, _ = input_shape
-        h, w = (
-            None if side is None else -(-side // stride)
-            for side, stride in zip(size, self.strides, strict=True)
-        )
-        return (batch, h, w, self.filters)
+        pairs = zip(size, self.strides, strict=True)
+        sides = (None if side is None else -(-side // stride) for side, stride in pairs)
+        return (batch, *sides, self.filters)
 
 
 def resnet_stride(num_blocks: Sequence[int]) -> int:
