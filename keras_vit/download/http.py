@@ -253,8 +253,7 @@ def _source(url: str, response: requests.Response, answers: Sequence[_Headers]) 
 def _linked(answers: Sequence[_Headers]) -> tuple[str | None, str | None]:
     """Returns the SHA-256 and commit in the hub's headers; None for small files in git."""
     for headers in answers:
-        tag = re.fullmatch(r'"?([0-9a-f]{64})"?', headers.get("X-Linked-Etag", ""))
-        if tag:
+        if tag := re.fullmatch(r'"?([0-9a-f]{64})"?', headers.get("X-Linked-Etag", "")):
             commit = re.fullmatch(r"[0-9a-f]{40}", headers.get("X-Repo-Commit", ""))
             return tag[1], commit and commit[0]
     return None, None
