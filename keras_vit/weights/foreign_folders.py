@@ -42,7 +42,7 @@ def read_folder(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkp
             f"{', '.join(names[:10]) or 'an empty folder'}"
         )
     config = _json(folder / "config.json")
-    if keras_hub.is_preset(config):
+    if {"class_name", "registered_name"} <= config.keys():  # a preset of KerasHub
         return keras_hub.read_preset(folder, _json)
     return configure(read_file(found[0]), folder)
 

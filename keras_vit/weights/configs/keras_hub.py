@@ -16,11 +16,6 @@ from keras_vit.weights.dialects import default_preprocessing
 from keras_vit.weights.dialects.keras_hub import BACKBONES, KERAS_HUB
 
 
-def is_preset(config: Mapping[str, Any]) -> bool:
-    """Returns whether the content of a config.json is that of a KerasHub preset."""
-    return {"class_name", "registered_name"} <= config.keys()
-
-
 def read_preset(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoint:
     """Reads a checkpoint from the folder of a KerasHub preset."""
     backbone, task, converter = (
