@@ -238,8 +238,7 @@ class _SystemCertificates(requests.adapters.HTTPAdapter):
         super().init_poolmanager(*args, ssl_context=ssl.create_default_context(), **kwargs)
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        context = ssl.create_default_context()
-        return super().proxy_manager_for(*args, ssl_context=context, **kwargs)
+        return super().proxy_manager_for(*args, ssl_context=ssl.create_default_context(), **kwargs)
 
 
 def _source(url: str, response: requests.Response, answers: Sequence[_Headers]) -> Source:

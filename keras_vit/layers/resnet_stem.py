@@ -145,8 +145,7 @@ class StandardizedConv2D(BaseLayer):
         )
 
     def call(self, inputs: Any) -> Any:
-        dtype = keras.backend.result_type(self.variable_dtype, "float32")
-        kernel = ops.cast(self.kernel, dtype)
+        kernel = ops.cast(self.kernel, keras.backend.result_type(self.variable_dtype, "float32"))
         mean, variance = ops.moments(kernel, axes=(0, 1, 2), keepdims=True)  # (1, 1, 1, F)
         kernel = (kernel - mean) / (ops.sqrt(variance) + EPSILON)
         return ops.conv(

@@ -115,5 +115,4 @@ def adapt_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
     old = kernel.shape[-2]
     if channels == 1:
         return kernel.sum(axis=-2, keepdims=True)
-    repeated = kernel[..., np.arange(channels) % old, :]
-    return repeated * np.float32(old / channels)
+    return kernel[..., np.arange(channels) % old, :] * np.float32(old / channels)

@@ -32,8 +32,7 @@ def read_preset(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Ch
         tensors |= foreign_keras.read_tensors(folder / "task.weights.h5")
     checkpoint = foreign_keras.complete(KERAS_HUB.read(tensors, str(folder)), [backbone, task])
     base = default_preprocessing.preprocessing(checkpoint)
-    preprocessing = read_preprocessing(converter.get("config", {}), base)
-    return checkpoint.replace(preprocessing=preprocessing)
+    return checkpoint.replace(preprocessing=read_preprocessing(converter.get("config", {}), base))
 
 
 def read_preprocessing(converter: Mapping[str, Any], base: Preprocessing) -> Preprocessing:

@@ -254,8 +254,7 @@ class Dialect:
         for row, name, index in places:
             shares = np.split(tensors[name], len(row.names), axis=-1)
             for theirs, share in zip(row.names, shares, strict=True):
-                tensor = row.layout.write(share, sizes)
-                written[_fill(theirs, index)] = np.ascontiguousarray(tensor)
+                written[_fill(theirs, index)] = np.ascontiguousarray(row.layout.write(share, sizes))
         for whole, parts in self.packed.items():
             if parts[0] in written:
                 written[whole] = np.concatenate([written.pop(name) for name in parts])
