@@ -182,13 +182,8 @@ def _receive(url: str, publisher: str, path: Path, part: Path, expected: Expecte
     published = None if url == publisher or expected.sha256 else stated(publisher)
     if published and not (published.sha256 or published.hashes):
         published = None
-    source = transfer(
-        url,
-        part,
-        expected.size,
-        limit=expected.limit,
-        needs_sha256=expected.needs_sha256 and not (published and published.sha256),
-    )
+    needed = expected.needs_sha256 and not (published and published.sha256)
+    source = transfer(url, part, dataclasses.replace(expected, needs_sha256=needed))
     own = published is not None or url == publisher
     try:
         found = Download(path, *expected.verify(part, published or source, of_publisher=own))
@@ -253,9 +248,8 @@ def _read_pin(path: Path) -> dict[str, Any] | None:
         pin = json.loads(notes_of(path).read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError):
         return None
-    if not isinstance(pin, dict) or "url" not in pin:
-        return None
-    return pin if all(isinstance(pin.get(key), str) for key in ("sha256", "level")) else None
+    valid = isinstance(pin, dict) and "url" in pin
+    return pin if valid and all(isinstance(pin.get(n), str) for n in ("sha256", "level")) else None
 
 
 @contextlib.contextmanager

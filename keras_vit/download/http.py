@@ -22,6 +22,7 @@ import requests
 import urllib3
 
 from keras_vit._version import __version__
+from keras_vit.download.integrity import Expected, Source
 from keras_vit.escapes import terminal
 from keras_vit.files import write_json
 
@@ -36,28 +37,6 @@ _REFUSALS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}  # temporary, like all 5xx
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """File metadata from the server's headers, for resuming and verifying a download.
-
-    Args:
-        url: The requested URL, before redirects.
-        size: Size in bytes; None if the server does not send it.
-        validator: Strong `ETag`, else `Last-Modified`; None without either header.
-        hashes: `x-goog-hash` headers, joined by commas.
-        sha256: SHA-256 in the header `X-Linked-Etag` of the Hugging Face hub's redirect; None
-            without the header.
-        commit: Commit of the file in the header `X-Repo-Commit`; None without the header.
-    """
-
-    url: str
-    size: int | None
-    validator: str | None
-    hashes: str
-    sha256: str | None = None
-    commit: str | None = None
-
-
 _Headers = Mapping[str, str]
 
 
@@ -65,27 +44,20 @@ class _CutError(ConnectionError):
     """Raised for a temporary failure, after which the download is retried."""
 
 
-def transfer(
-    url: str,
-    part: Path,
-    size: int | None = None,
-    *,
-    limit: int | None = None,
-    needs_sha256: bool = False,
-) -> Source:
+def transfer(url: str, part: Path, expected: Expected) -> Source:
     """Downloads a file to `part`, or only the remaining bytes of a partial download.
 
     A partial download in `part` is resumed if it has the same URL, and the server's response to
     `If-Range`, and its SHA-256 header if present, confirm that the file has not changed; otherwise
     the download restarts. After any interruption, `part` is kept. Only the length is verified: it
-    must be `size`, and at most `limit`.
+    must be the expected size, and at most the limit.
     """
     for pause in _PAUSES:
         try:
-            return _try(url, part, size, limit, needs_sha256)
+            return _try(url, part, expected)
         except _CutError:
             time.sleep(pause)
-    return _try(url, part, size, limit, needs_sha256)
+    return _try(url, part, expected)
 
 
 def stated(url: str) -> Source | None:
@@ -120,9 +92,9 @@ def mebibytes(size: int | None) -> str:
     return "unknown size" if size is None else f"{size / _MIB:.1f} MiB"
 
 
-def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256: bool) -> Source:
-    known = _resumable(part, url)
-    if known and needs_sha256 and known.sha256 is None:
+def _try(url: str, part: Path, expected: Expected) -> Source:
+    size, known = expected.size, _resumable(part, url)
+    if known and expected.needs_sha256 and known.sha256 is None:
         known = None
     start = part.stat().st_size if known else 0
     if known and start == known.size:
@@ -147,7 +119,7 @@ def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256
             source = known
         elif response.status_code == HTTPStatus.OK:
             start = 0
-            if needs_sha256 and source.sha256 is None:
+            if expected.needs_sha256 and source.sha256 is None:
                 raise ValueError(
                     "the server does not return the SHA-256 of the file; a mirror must pass on "
                     "the headers X-Linked-Etag and X-Repo-Commit of the Hugging Face Hub"
@@ -166,7 +138,7 @@ def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256
                     f"HF_TOKEN to a token of your account ({_HUB}settings/tokens)"
                 )
             raise ConnectionError(reason)
-        _receive(response, part, start, source.size, limit if size is None else size)
+        _receive(response, part, start, source.size, expected.limit if size is None else size)
     return source
 
 
@@ -266,8 +238,7 @@ class _SystemCertificates(requests.adapters.HTTPAdapter):
         super().init_poolmanager(*args, ssl_context=ssl.create_default_context(), **kwargs)
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        context = ssl.create_default_context()
-        return super().proxy_manager_for(*args, ssl_context=context, **kwargs)
+        return super().proxy_manager_for(*args, ssl_context=ssl.create_default_context(), **kwargs)
 
 
 def _source(url: str, response: requests.Response, answers: Sequence[_Headers]) -> Source:
@@ -281,8 +252,7 @@ def _source(url: str, response: requests.Response, answers: Sequence[_Headers]) 
 def _linked(answers: Sequence[_Headers]) -> tuple[str | None, str | None]:
     """Returns the SHA-256 and commit in the hub's headers; None for small files in git."""
     for headers in answers:
-        tag = re.fullmatch(r'"?([0-9a-f]{64})"?', headers.get("X-Linked-Etag", ""))
-        if tag:
+        if tag := re.fullmatch(r'"?([0-9a-f]{64})"?', headers.get("X-Linked-Etag", "")):
             commit = re.fullmatch(r"[0-9a-f]{40}", headers.get("X-Repo-Commit", ""))
             return tag[1], commit and commit[0]
     return None, None
@@ -307,12 +277,10 @@ def _resumable(part: Path, url: str) -> Source | None:
         start = part.stat().st_size
     except (OSError, RecursionError, ValueError, TypeError):
         return None
-    texts = (known.validator, known.hashes)
-    if known.url != url or not all(isinstance(text, str) for text in texts):
-        return None
-    if not isinstance(known.size, int) or not str(known.validator).isprintable():
-        return None
-    return known if 0 < start <= known.size else None
+    stored = (known.validator, known.hashes)
+    texts = all(isinstance(text, str) and text.isprintable() for text in stored)
+    fits = isinstance(known.size, int) and 0 < start <= known.size
+    return known if known.url == url and texts and fits else None
 
 
 def _words(error: BaseException) -> str:

@@ -14,9 +14,30 @@ from typing import Any
 import google_crc32c
 
 from keras_vit.arguments import positive_int
-from keras_vit.download.http import Source
 
 _LARGEST = 1 << 50  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """File metadata from the server's headers, for resuming and verifying a download.
+
+    Args:
+        url: The requested URL, before redirects.
+        size: Size in bytes; None if the server does not send it.
+        validator: Strong `ETag`, else `Last-Modified`; None without either header.
+        hashes: `x-goog-hash` headers, joined by commas.
+        sha256: SHA-256 in the header `X-Linked-Etag` of the Hugging Face hub's redirect; None
+            without the header.
+        commit: Commit of the file in the header `X-Repo-Commit`; None without the header.
+    """
+
+    url: str
+    size: int | None
+    validator: str | None
+    hashes: str
+    sha256: str | None = None
+    commit: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

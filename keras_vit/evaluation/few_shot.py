@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from keras_vit import arguments
+
 SHOTS = (1, 5, 10, 25)
 SEEDS = 10
 # The authors' reported strength, and the constant feature that nearly exempts the bias from it:
@@ -99,12 +101,8 @@ def fit_least_squares(
 
     Reference: section 4.1 of https://arxiv.org/abs/2010.11929
     """
-    x, y = np.asarray(features, np.float64), np.asarray(labels)
-    if x.ndim != 2 or y.shape != x.shape[:1] or not len(x) or l2 <= 0:
-        raise ValueError(
-            "`features` must have shape (N, D) with one label per row, and `l2` must be above "
-            f"0. Received: features of shape {x.shape}, labels of shape {y.shape}, l2={l2}"
-        )
+    x, y = arrays_of((features, labels), "features")
+    arguments.positive("l2", l2)
     mean, spread = x.mean(axis=0), x.std(axis=0) + _SMALLEST_SPREAD
     x = _augmented(x, mean, spread)  # (N, D + 1)
     targets = 2.0 * np.eye(num_classes)[y] - 1.0  # (N, K)

@@ -115,10 +115,9 @@ class MultiHeadSelfAttention(NamedVariables):
             self.query_value_bias = self.add_weight(
                 name="query_value_bias", shape=(2 * d_model,), initializer="zeros"
             )
-        shapes: dict[str, tuple[int, ...]] = {}
         if self.kind.in_attention:
             self.kind.check(d_model, self.num_heads)
-            shapes = self.kind.attention_shapes(self.position_grid or (0, 0), self.num_heads)
+        shapes = self.kind.attention_shapes(self.position_grid or (0, 0), self.num_heads)
         if shapes and self.position_grid is None:
             raise ValueError(
                 f"`position_grid` must be (rows, columns) of the patches for position_embedding="
@@ -145,14 +144,11 @@ class MultiHeadSelfAttention(NamedVariables):
             )
         t = ops.shape(inputs)[1] if num_tokens is None else num_tokens
         q, k, v = self.project_in(inputs, t)
-        added = None
-        if self.kind.in_attention:
-            q, k = self.kind.rotate(q, positions), self.kind.rotate(k, positions)
-            added = self.kind.logits(self.position_variables, positions)
+        q, k = self.kind.rotate(q, positions), self.kind.rotate(k, positions)
+        added = self.kind.logits(self.position_variables, positions)
         if num_queries is not None:
             q, t = q[:, :, :num_queries], num_queries
             added = None if added is None else added[:, :, :num_queries]
-        scores = None
         drops = training is not False and self.dropout_rate > 0
         reads = self.needs_weights or return_attention_scores or added is not None
         if reads or drops or not has_fused_kernel():

@@ -93,14 +93,12 @@ class Patches(BaseLayer):
             >>> Patches(16).grid_size((224, 320))
             (14, 20)
         """
-        for side, patch in zip(image_size, self.patch_size, strict=True):
+        sides = list(zip(image_size, self.patch_size, strict=True))
+        for side, patch in sides:
             known = isinstance(side, int)
             if known and (side < patch or (side % patch and self.remainder == "error")):
                 raise ValueError(self._size_message(image_size))
-        h, w = (
-            None if side is None else side // patch
-            for side, patch in zip(image_size, self.patch_size, strict=True)
-        )
+        h, w = (None if side is None else side // patch for side, patch in sides)
         return h, w
 
     def _size_message(self, image_size: tuple[Any, Any]) -> str:

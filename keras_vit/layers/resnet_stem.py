@@ -145,8 +145,7 @@ class StandardizedConv2D(BaseLayer):
         )
 
     def call(self, inputs: Any) -> Any:
-        dtype = keras.backend.result_type(self.variable_dtype, "float32")
-        kernel = ops.cast(self.kernel, dtype)
+        kernel = ops.cast(self.kernel, keras.backend.result_type(self.variable_dtype, "float32"))
         mean, variance = ops.moments(kernel, axes=(0, 1, 2), keepdims=True)  # (1, 1, 1, F)
         kernel = (kernel - mean) / (ops.sqrt(variance) + EPSILON)
         return ops.conv(
@@ -159,11 +158,9 @@ class StandardizedConv2D(BaseLayer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         batch, *size, _ = input_shape
-        h, w = (
-            None if side is None else -(-side // stride)
-            for side, stride in zip(size, self.strides, strict=True)
-        )
-        return (batch, h, w, self.filters)
+        pairs = zip(size, self.strides, strict=True)
+        sides = (None if side is None else -(-side // stride) for side, stride in pairs)
+        return (batch, *sides, self.filters)
 
 
 def resnet_stride(num_blocks: Sequence[int]) -> int:
@@ -242,23 +239,6 @@ class ResNetStem(BaseLayer):
         """Total stride of the stem (see `resnet_stride`)."""
         return resnet_stride(self.num_blocks)
 
-    def output_size(self, image_size: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Returns the size of the feature map for a given image size.
-
-        Args:
-            image_size: Height and width in pixels; an entry may be None or a tensor if it is
-                only known at run time.
-
-        Returns:
-            The pair (h, w), with None or a tensor where the size is unknown.
-
-        Examples:
-            >>> ResNetStem((3, 4, 9)).output_size((224, 390))
-            (14, 25)
-        """
-        height, width = (None if side is None else -(-side // self.stride) for side in image_size)
-        return height, width
-
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.conv_root.build(input_shape)
         # The weights do not depend on the size of the feature maps.
@@ -276,6 +256,6 @@ class ResNetStem(BaseLayer):
         return x
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        batch, height, width, _ = input_shape
-        channels = self.units[-1].filters * 4 if self.units else self.width
-        return (batch, *self.output_size((height, width)), channels)
+        batch, *size, _ = input_shape
+        sides = (None if side is None else -(-side // self.stride) for side in size)
+        return (batch, *sides, self.units[-1].filters * 4 if self.units else self.width)

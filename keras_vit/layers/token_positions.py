@@ -88,9 +88,7 @@ class TokenPositions(BaseLayer):
 
     def _draw(self) -> Coordinates:
         drawn = keras.random.uniform((5,), -1, 1, "float32", self.seed_generator)
-        jitter, rescale = (
-            math.log(factor or 1) for factor in (self.position_jitter, self.position_rescale)
-        )
+        jitter, rescale = math.log(self.position_jitter or 1), math.log(self.position_rescale or 1)
         scale = ops.exp(drawn[2:4] * jitter + drawn[4] * rescale)
         return Coordinates(ops.unstack(drawn[:2] * (self.position_shift or 0)), ops.unstack(scale))
 

@@ -286,8 +286,7 @@ class PruningBlock(ReducingBlock):
             )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:  # type: ignore[override]
-        options = {"return_attention_scores": True}
-        return self._compute_reduced(inputs, None, options, training)[0]
+        return self._compute_reduced(inputs, None, {"return_attention_scores": True}, training)[0]
 
     def _reduce(self, z: Any, found: Any, sizes: Any, left: int) -> tuple[Any, Any]:
         p = self.prefix_tokens

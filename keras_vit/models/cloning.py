@@ -61,7 +61,8 @@ def without_activation(layer: Any, **changes: Any) -> Any:
 
 def to_float32(model: keras.Model) -> keras.Model:
     """Returns the model itself if it computes in float32, otherwise a float32 copy."""
-    return model if is_float32(model) else with_dtype(model, "float32")
+    others = any(_floats(layer) - {"float32"} for layer in layers_of(model))
+    return with_dtype(model, "float32") if others else model
 
 
 def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
@@ -95,11 +96,6 @@ def _answer(layers: list[Any]) -> list[Any]:
     heads = max((len(layer.input) for layer in means), default=1)
     dense = [i for i in range(end) if isinstance(layers[i], kinds.Dense)][-heads:]
     return layers[dense[0] :] if dense and dense[-1] == end - 1 else []
-
-
-def is_float32(model: keras.Model) -> bool:
-    """Returns whether all compute and variable dtypes of a model are float32."""
-    return all(_floats(layer) <= {"float32"} for layer in layers_of(model))
 
 
 def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:

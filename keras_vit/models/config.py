@@ -325,8 +325,7 @@ class ViTConfig:
             if side is not None:
                 arguments.positive_int("image_size", side)
         self._set("image_size", sides)
-        stride = self.stem_stride
-        height, width = (None if side is None else -(-side // stride) for side in sides)
+        height, width = (None if side is None else -(-side // self.stem_stride) for side in sides)
         Patches(self.patch_size, remainder=self.remainder).grid_size((height, width))
         if self.position_grid is not None:
             self._set("position_grid", arguments.size_pair("position_grid", self.position_grid))

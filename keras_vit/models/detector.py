@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -71,16 +72,15 @@ def detector_logits(
     fixed_size(backbone)
     norm = functools.partial(layers.LayerNorm, config_of(backbone).epsilon, dtype=policy)
     features = quarter_size_features(backbone, arguments.positive_int("width", width), policy)
+    conv = functools.partial(keras.layers.SeparableConv2D, width, 3, padding="same", dtype=policy)
     levels = []
     for stride in STRIDES:
         name_of = f"level_{stride}"
-        features = keras.layers.SeparableConv2D(
-            width, 3, 2, "same", dtype=policy, name=f"{name_of}_conv"
-        )(features)
+        features = conv(strides=2, name=f"{name_of}_conv")(features)
         features = norm(name=f"{name_of}_norm")(features)
         features = keras.layers.ReLU(dtype=policy, name=name_of)(features)
         levels.append(features)
-    return keras.Model(backbone.input, _branch(levels, classes, policy), name=name)
+    return keras.Model(backbone.input, _branch(levels, classes, conv, policy), name=name)
 
 
 def with_scores(model: keras.Model) -> keras.Model:
@@ -91,7 +91,7 @@ def with_scores(model: keras.Model) -> keras.Model:
     return keras.Model(model.input, joined, name=model.name)
 
 
-def _branch(levels: list[Any], classes: int, policy: Any) -> Any:
+def _branch(levels: list[Any], classes: int, conv: Callable[..., Any], policy: Any) -> Any:
     """Returns boxes and logits (B, A, 4 + K); all levels share the convolutions."""
     parts: dict[str, list[Any]] = {}
     logit = -math.log(1 / _FIRST_SCORE - 1)
@@ -100,13 +100,7 @@ def _branch(levels: list[Any], classes: int, policy: Any) -> Any:
         tower = []
         for index in range(2):
             tower += [
-                keras.layers.SeparableConv2D(
-                    levels[0].shape[-1],
-                    3,
-                    padding="same",
-                    dtype=policy,
-                    name=f"{part}_{index}",
-                ),
+                conv(name=f"{part}_{index}"),
                 layers.LayerNorm(dtype=policy, name=f"{part}_{index}_norm"),
                 keras.layers.ReLU(dtype=policy, name=f"{part}_{index}_relu"),
             ]

@@ -43,8 +43,10 @@ def build_application(
     The network's feature maps are averaged and classified by one dense layer that is initialized
     with zeros, as in the Vision Transformers of this package.
     """
-    arguments.one_of("name", name, application_names())
     size = image_size or _IMAGE_SIZE
+    preprocessing = dataclasses.replace(
+        application_preprocessing(name, size), class_names=labels, thresholds=thresholds
+    )
     trained = weights if isinstance(weights, keras.Model) else None
     with _downloading():
         network = getattr(keras.applications, name)(
@@ -63,9 +65,6 @@ def build_application(
         network.set_weights(inner[0].get_weights())
     if dtype != "float32":
         network = with_dtype(network, dtype)
-    preprocessing = dataclasses.replace(
-        application_preprocessing(name, size), class_names=labels, thresholds=thresholds
-    )
     policy = keras.dtype_policies.get(dtype)
     images = keras.Input((*size, 3), name="images")
     z = ModelMetadata(preprocessing, dtype=policy, name="image_contract")(images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from keras_vit.models.config import ViTConfig, size
@@ -50,64 +51,43 @@ _BEIT: dict[str, Any] = {
     "norm_after_pooling": True,
 }
 
-# Width and patch as in `size`, and the fields that differ. The numbers are those of timm 1.0.31
-# (models/vision_transformer.py, eva.py and beit.py).
-_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ViTMicro4": ("Micro/4", {"image_size": (32, 32)}),
-    "ViTTi16": ("Ti/16", {}),
-    "ViTS32": ("S/32", {}),
-    "ViTS16": ("S/16", {}),
-    "ViTS8": ("S/8", {}),
-    "ViTB32": ("B/32", {}),
-    "ViTB16": ("B/16", {}),
-    "ViTB8": ("B/8", {}),
-    "ViTL32": ("L/32", {}),
-    "ViTL16": ("L/16", {}),
-    "ViTH14": ("H/14", {}),
-    "ViTg14": ("g/14", {}),
-    "ViTG14": ("G/14", {}),
-    "ViTRTi16": ("R+Ti/16", {}),
-    "ViTR26S32": ("R26+S/32", {}),
-    "ViTR50B16": ("R50+B/16", {}),
-    "ViTR50L32": ("R50+L/32", {}),
-    "DINOv2S14": ("S/14", _DINOV2),
-    "DINOv2B14": ("B/14", _DINOV2),
-    "DINOv2L14": ("L/14", _DINOV2),
-    "DINOv2G14": ("giant/14", _DINOV2 | {"swiglu": True}),
-    "DINOv3S16": ("S/16", _DINOV3),
-    "DINOv3S16Plus": ("S/16", _DINOV3 | {"swiglu": True}),
-    "DINOv3B16": ("B/16", _DINOV3),
-    "DINOv3L16": ("L/16", _DINOV3),
-    "DINOv3H16Plus": ("H/16", _DINOV3 | {"swiglu": True, "num_heads": 20}),
-    "EUPETi16": ("Ti/16", _EUPE),
-    "EUPES16": ("S/16", _EUPE),
-    "EUPEB16": ("B/16", _EUPE),
-    "TIPSv2B14": ("B/14", _TIPSV2),
-    "TIPSv2L14": ("L/14", _TIPSV2),
-    "TIPSv2SO400M14": ("SO400M/14", _TIPSV2),
-    "TIPSv2G14": ("giant/14", _TIPSV2 | {"swiglu": True}),
-    "SigLIPB16": ("B/16", _SIGLIP),
-    "SigLIPL16": ("L/16", _SIGLIP_256),
-    "SigLIPSO400M14": ("SO400M/14", _SIGLIP),
-    "SigLIP2B16": ("B/16", _SIGLIP),
-    "SigLIP2L16": ("L/16", _SIGLIP_256),
-    "SigLIP2SO400M14": ("SO400M/14", _SIGLIP),
-    "SigLIP2SO400M16": ("SO400M/16", _SIGLIP_256),
-    "CLIPB32": ("B/32", _CLIP),
-    "CLIPB16": ("B/16", _CLIP),
-    "CLIPL14": ("L/14", _CLIP),
-    "EVA02Ti14": ("Ti/14", _EVA02 | {"mlp_dim": 512}),
-    "EVA02S14": ("S/14", _EVA02 | {"mlp_dim": 1024}),
-    "EVA02B14": ("B/14", _EVA02 | {"mlp_dim": 2048, "mlp_norm": True}),
-    "EVA02L14": ("L/14", _EVA02 | {"mlp_dim": 2730, "mlp_norm": True}),
-    "BEiTB16": ("B/16", _BEIT | {"layer_scale": 0.1}),
-    "BEiTL16": ("L/16", _BEIT),
-    "BEiTv2B16": ("B/16", _BEIT),
-    "BEiTv2L16": ("L/16", _BEIT),
-}
 
+def _family(prefix: str, sizes: str, fields: dict[str, Any]) -> dict[str, ViTConfig]:
+    """Returns configurations by name: a prefix, and the width and patch as in `size`."""
+    return {
+        prefix + re.sub("[+/]", "", name): size(name).replace(**fields) for name in sizes.split()
+    }
+
+
+# The numbers are those of timm 1.0.31 (models/vision_transformer.py, eva.py and beit.py).
 PUBLISHED: dict[str, ViTConfig] = {
-    name: size(width).replace(**fields) for name, (width, fields) in _ROWS.items()
+    "ViTMicro4": size("Micro/4").replace(image_size=(32, 32)),
+    **_family("ViT", "Ti/16 S/32 S/16 S/8 B/32 B/16 B/8 L/32 L/16 H/14 g/14 G/14", {}),
+    **_family("ViT", "R+Ti/16 R26+S/32 R50+B/16 R50+L/32", {}),
+    **_family("DINOv2", "S/14 B/14 L/14", _DINOV2),
+    "DINOv2G14": size("giant/14").replace(**_DINOV2, swiglu=True),
+    **_family("DINOv3", "S/16", _DINOV3),
+    "DINOv3S16Plus": size("S/16").replace(**_DINOV3, swiglu=True),
+    **_family("DINOv3", "B/16 L/16", _DINOV3),
+    "DINOv3H16Plus": size("H/16").replace(**_DINOV3, swiglu=True, num_heads=20),
+    **_family("EUPE", "Ti/16 S/16 B/16", _EUPE),
+    **_family("TIPSv2", "B/14 L/14 SO400M/14", _TIPSV2),
+    "TIPSv2G14": size("giant/14").replace(**_TIPSV2, swiglu=True),
+    **_family("SigLIP", "B/16", _SIGLIP),
+    **_family("SigLIP", "L/16", _SIGLIP_256),
+    **_family("SigLIP", "SO400M/14", _SIGLIP),
+    **_family("SigLIP2", "B/16", _SIGLIP),
+    **_family("SigLIP2", "L/16", _SIGLIP_256),
+    **_family("SigLIP2", "SO400M/14", _SIGLIP),
+    **_family("SigLIP2", "SO400M/16", _SIGLIP_256),
+    **_family("CLIP", "B/32 B/16 L/14", _CLIP),
+    **_family("EVA02", "Ti/14", _EVA02 | {"mlp_dim": 512}),
+    **_family("EVA02", "S/14", _EVA02 | {"mlp_dim": 1024}),
+    **_family("EVA02", "B/14", _EVA02 | {"mlp_dim": 2048, "mlp_norm": True}),
+    **_family("EVA02", "L/14", _EVA02 | {"mlp_dim": 2730, "mlp_norm": True}),
+    **_family("BEiT", "B/16", _BEIT | {"layer_scale": 0.1}),
+    **_family("BEiT", "L/16", _BEIT),
+    **_family("BEiTv2", "B/16 L/16", _BEIT),
 }
 
 # Only for estimates (`keras-vit plan`): with 27 GB of weights, there is no constructor.

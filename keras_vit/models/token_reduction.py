@@ -7,12 +7,11 @@ from typing import Any
 import keras
 
 from keras_vit import arguments
-from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.pooling import TokenPooling
 from keras_vit.layers.token_reduction import MergingBlock, PruningBlock, ReducingBlock
 from keras_vit.layers.transformer_block import TransformerBlock
-from keras_vit.models.cloning import clone, clone_layer, layers_of, require_graph
+from keras_vit.models.cloning import clone, clone_layer, graphs_of, layers_of, require_graph
 
 METHODS: dict[str, type[ReducingBlock]] = {"merge": MergingBlock, "prune": PruningBlock}
 
@@ -66,7 +65,15 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
             "to reduce tokens: a merged token has no position. Received: "
             f"position_embedding={encoder.position_embedding!r}"
         )
-    _check_nesting(model)
+    for graph in graphs_of(model):
+        nested = graph is not model and isinstance(graph, keras.Sequential)
+        if nested and any(isinstance(layer, TransformerBlock) for layer in layers_of(graph)):
+            # Keras allows no other calls in a copy of a Sequential.
+            raise ValueError(
+                "`model` must not contain its Vision Transformer in a Sequential inside another "
+                "model; call the layers of the Sequential one after the other instead. "
+                f"Received: model={model.name!r} with the Sequential {graph.name!r}"
+            )
     if method == "prune" and not encoder.class_token:
         raise ValueError(
             "`method` must be 'merge' without a class token, whose attention ranks the tokens. "
@@ -85,21 +92,6 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
     copy = clone(model, changed, follow)
     follow.refuse_as_output(copy)
     return copy
-
-
-def _check_nesting(model: keras.Model) -> None:
-    for layer in model.layers:
-        if isinstance(layer, keras.Sequential) and any(
-            isinstance(part, TransformerBlock) for part in layers_of(layer)
-        ):
-            # Keras allows no other calls in a copy of a Sequential.
-            raise ValueError(
-                "`model` must not contain its Vision Transformer in a Sequential inside another "
-                "model; call the layers of the Sequential one after the other instead. "
-                f"Received: model={model.name!r} with the Sequential {layer.name!r}"
-            )
-        if isinstance(layer, keras.Model):
-            _check_nesting(layer)
 
 
 def _encoder(model: keras.Model) -> PatchEncoder:
@@ -134,8 +126,8 @@ class _Follower:
             if isinstance(layer, keras.Model):
                 self.refuse_as_output(layer)
             return outputs
-        # Files of older versions contain Keras' own layer.
-        normalizes = isinstance(layer, (LayerNorm, keras.layers.LayerNormalization))
+        # Files of older versions contain Keras' own layer, not the subclass `LayerNorm`.
+        normalizes = isinstance(layer, keras.layers.LayerNormalization)
         if not reduces and not normalizes:
             self._check_reader(layer)
         _, *sizes = self._followed.get(id(args[0]), [args[0]])

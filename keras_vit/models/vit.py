@@ -59,6 +59,7 @@ def build(
             f"Received: input_tensor.shape={tuple(inputs.shape)}"
         )
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+    layer = functools.partial(_layer, config, policy)
     z = layers.ModelMetadata(
         preprocessing or default_preprocessing(config),
         config.get_config(),
@@ -69,35 +70,29 @@ def build(
         z = layers.ResNetStem(
             config.stem_blocks, width=config.stem_width, dtype=policy, name="stem"
         )(z)
-    patches = _layer(layers.Patches, config, policy, "patches")(z)
-    z = _layer(layers.PatchEncoder, config, policy, "patch_encoder", position_grid=config.grid)(
-        patches
-    )
-    positions: tuple[Any, ...] = ()
+    patches = layer(layers.Patches, "patches")(z)
+    z = layer(layers.PatchEncoder, "patch_encoder", position_grid=config.grid)(patches)
+    positions: list[Any] = []
     if POSITIONS[config.position_embedding].in_attention:
         head_size = config.hidden_size // config.num_heads
-        positions = (
-            _layer(layers.TokenPositions, config, policy, "token_positions", head_size=head_size)(
-                patches
-            ),
-        )
+        positions = [layer(layers.TokenPositions, "token_positions", head_size=head_size)(patches)]
     if config.pre_norm:
-        z = _layer(layers.LayerNorm, config, policy, "pre_norm")(z)
+        z = layer(layers.LayerNorm, "pre_norm")(z)
     for index in range(config.num_layers):
         depth = index / max(config.num_layers - 1, 1)
-        changes = {
-            "stochastic_depth_rate": config.stochastic_depth_rate * depth,
-            "position_grid": config.grid,
-            "window_size": config.windows[index],
-        }
-        block = _layer(layers.TransformerBlock, config, policy, f"block_{index:02d}", **changes)
-        z = block(z, *positions)
-    norm = _layer(layers.LayerNorm, config, policy, "encoder_norm")
+        z = layer(
+            layers.TransformerBlock,
+            f"block_{index:02d}",
+            stochastic_depth_rate=config.stochastic_depth_rate * depth,
+            position_grid=config.grid,
+            window_size=config.windows[index],
+        )(z, *positions)
+    norm = layer(layers.LayerNorm, "encoder_norm")
     if not config.norm_after_pooling:
         z = norm(z)
     tokens = z
     if config.pooling == "map":
-        z = _layer(layers.AttentionPooling, config, policy, "pooling")(z)
+        z = layer(layers.AttentionPooling, "pooling")(z)
     elif config.pooling != "none":
         z = layers.TokenPooling(
             config.pooling, config.num_prefix_tokens, dtype=policy, name="pooling"
@@ -138,7 +133,7 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
     )
 
 
-def _layer(kind: type, config: ViTConfig, policy: Any, name: str, **changes: Any) -> Any:
+def _layer(config: ViTConfig, policy: Any, kind: type, name: str, **changes: Any) -> Any:
     """Creates a layer whose arguments are the configuration fields with the same names."""
     names = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
     fields = {name: getattr(config, name) for name in names if hasattr(config, name)}

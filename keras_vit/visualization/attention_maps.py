@@ -191,8 +191,7 @@ def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.n
         passed = np.tile(np.eye(tokens), (batch, 1, 1))
     else:
         passed = seen.attention[-1].mean(axis=1)
-    relevance = np.einsum("bt,btu->bu", read, passed)
-    return _on_grid(relevance, seen)
+    return _on_grid(np.einsum("bt,btu->bu", read, passed), seen)
 
 
 def _grad_cam(extractor: FeatureExtractor, seen: Activations) -> np.ndarray:

@@ -123,9 +123,8 @@ def token_colors(
         tokens = keras.ops.convert_to_numpy(extractor.norm(tokens))
     h, w = seen.grid
     patches = tokens[:, -h * w :].reshape(-1, tokens.shape[-1])  # (BN, D)
-    colors = np.zeros((len(patches), 3))
     found = PCA(min(3, *patches.shape)).fit_transform(patches)
-    colors[:, : found.shape[1]] = found
+    colors = np.pad(found, [(0, 0), (0, 3 - found.shape[1])]).astype(np.float64)
     colors -= colors.min(axis=0)
     colors /= np.maximum(colors.max(axis=0), 1e-12)
     return colors.reshape(-1, h, w, 3)

@@ -7,7 +7,6 @@ patches; S steps.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,7 +17,6 @@ import PIL.ImageFilter
 from keras_vit import arguments
 from keras_vit.models import last_activation
 
-Predict = Callable[[np.ndarray], np.ndarray]
 _BLUR = 0.05  # radius of the initial blur of insertion, as a fraction of the longer side
 
 

@@ -12,7 +12,7 @@ from keras_vit.layers.position_embedding import POSITIONS
 from keras_vit.layers.position_resizing import resize_matrix
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Tensors
-from keras_vit.weights.positions import COLUMN, POSITION, RELATIVE, ROW, split_as_read
+from keras_vit.weights.positions import RELATIVE, position_traits, split_as_read
 
 Names = tuple[str, ...]
 Shapes = dict[str, tuple[int, ...]]
@@ -29,7 +29,9 @@ def fit(
     split_as_read(tensors, checkpoint, config)
     new = config.grid
     method = checkpoint.inferred.get("position_interpolation", config.position_interpolation)
-    old = _stored_grid(checkpoint, tensors)
+    # The number of relative positions tells only a square grid.
+    traits = checkpoint.inferred if RELATIVE in tensors else position_traits(tensors, loose=False)
+    old = traits.get("position_grid")
     kind = POSITIONS[config.position_embedding]
     shapes = kind.shapes(new, config.hidden_size) | kind.attention_shapes(new, config.num_heads)
     for path in tensors:
@@ -65,15 +67,6 @@ def fit(
         note = f"Input kernel resized from patch size {patch} to {config.patch}"
         notes[PROJECTION] = "; ".join(filter(None, [notes.get(PROJECTION), note]))
     return tensors, notes
-
-
-def _stored_grid(checkpoint: Checkpoint, tensors: Tensors) -> tuple[int, int] | None:
-    """Returns the grid of a file's position tables, or None if it has none."""
-    if POSITION in tensors:
-        return tensors[POSITION].shape[:2]
-    if ROW in tensors:
-        return len(tensors[ROW]), tensors[COLUMN].shape[1]
-    return checkpoint.inferred.get("position_grid") if RELATIVE in tensors else None
 
 
 def variables_to_reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:
@@ -122,5 +115,4 @@ def adapt_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
     old = kernel.shape[-2]
     if channels == 1:
         return kernel.sum(axis=-2, keepdims=True)
-    repeated = kernel[..., np.arange(channels) % old, :]
-    return repeated * np.float32(old / channels)
+    return kernel[..., np.arange(channels) % old, :] * np.float32(old / channels)

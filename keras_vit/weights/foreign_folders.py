@@ -42,7 +42,7 @@ def read_folder(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkp
             f"{', '.join(names[:10]) or 'an empty folder'}"
         )
     config = _json(folder / "config.json")
-    if keras_hub.is_preset(config):
+    if {"class_name", "registered_name"} <= config.keys():  # a preset of KerasHub
         return keras_hub.read_preset(folder, _json)
     return configure(read_file(found[0]), folder)
 
@@ -59,7 +59,6 @@ def configure(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
 def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Checkpoint:
     """Adds the model fields, class names and preprocessing in config.json to a checkpoint."""
     base = checkpoint.preprocessing or Preprocessing()
-    classes = checkpoint.inferred.get("classes", 0)
     library = next((lib for key, lib in _LIBRARIES.items() if key in config), transformers)
     separate = library is transformers
     image = _json(folder / "preprocessor_config.json") if separate else config
@@ -69,7 +68,7 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
         config = {"model_type": "vit"}  # preprocessor_config.json alone
     config_fields = library.read_config(config, str(folder))
     image_size = library.read_image_size(config)
-    labels = library.read_labels(config, classes)
+    labels = library.read_labels(config, checkpoint.inferred.get("classes", 0))
     preprocessing = base
     # Integer pixel sizes are less exact than the metadata of this package's files, which are the
     # base then. So the metadata have priority unless preprocessor_config.json was changed.

@@ -41,10 +41,7 @@ def is_metadata(layer: Layer) -> bool:
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Reads the tensors of a Keras 3 file (`.keras` or `.weights.h5`)."""
     with _weights(path) as weights:
-        layers = h5.read_h5(weights)
-    return {
-        f"{layer}/{key}": array for layer, arrays in layers.items() for key, array in arrays.items()
-    }
+        return h5.read_h5(weights)
 
 
 def read_layers(path: Path, kind: str) -> list[Layer]:

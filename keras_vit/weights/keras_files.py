@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
-
 from keras_vit.weights import foreign_keras, metadata
-from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.checkpoint import Checkpoint, Tensors
 from keras_vit.weights.containers import h5
 from keras_vit.weights.containers.guards import reading, refused
 from keras_vit.weights.infer_config import infer_fields
@@ -20,25 +18,16 @@ _METADATA = ("model_metadata", "image_contract")
 
 def read_h5(path: Path) -> Checkpoint:
     """Reads a `.weights.h5` file of one of this package's models."""
-    layers = h5.read_h5(path)
-    if "patch_encoder/projection" not in layers:
+    stored = h5.read_h5(path)
+    if not any(name.startswith("patch_encoder/projection/") for name in stored):
+        layers = sorted({name.rpartition("/")[0] for name in stored})
         raise ValueError(
             f"The weight file {path} must come from a model of keras_vit. "
-            f"Received: the layers {', '.join(sorted(layers)[:5])}, ..."
+            f"Received: the layers {', '.join(layers[:5])}, ..."
         )
-    found = [layers.pop(name) for name in _METADATA if name in layers]
-    stored = found[0].get("config") if found else None
-    tensors = {
-        f"{layer}/{_variable_name(layer, key)}": array
-        for layer, arrays in layers.items()
-        for key, array in arrays.items()
-    }
-    with reading(path):
-        checkpoint = Checkpoint(str(path), tensors, infer_fields(tensors))
-    if stored is None:
-        return checkpoint
-    text = stored.astype("uint8").tobytes().decode("utf-8", "replace")
-    return metadata.extend(checkpoint, {metadata.KEY: text})
+    texts = [stored[f"{layer}/config"] for layer in _METADATA if f"{layer}/config" in stored]
+    told = texts[0].astype("uint8").tobytes().decode("utf-8", "replace") if texts else None
+    return _checkpoint(path, stored, "", told)
 
 
 def read_keras(path: Path) -> Checkpoint:
@@ -60,19 +49,24 @@ def read_keras(path: Path) -> Checkpoint:
     prefixes = [name.removesuffix(inside) for name in stored if name.endswith(inside)]
     if len(prefixes) != 1:
         raise refused(path, f"not a file of one keras_vit model: it contains {len(prefixes)}")
-    own: dict[str, np.ndarray] = {}
-    others: dict[str, np.ndarray] = {}
-    with reading(path):
-        for name, array in stored.items():
-            layer, key = name.removeprefix(prefixes[0]).rsplit("/", maxsplit=1)
-            if layer not in _METADATA:
-                part = own if name.startswith(prefixes[0]) else others
-                part[f"{layer}/{_variable_name(layer, key)}"] = array
-        inferred = infer_fields(own)
     told = metadata_layer["config"]
     content = {"config": told.get("architecture"), "preprocessing": told.get("preprocessing")}
-    checkpoint = Checkpoint(str(path), own, inferred)
-    checkpoint = metadata.extend(checkpoint, {metadata.KEY: json.dumps(content)})
+    return _checkpoint(path, stored, prefixes[0], json.dumps(content))
+
+
+def _checkpoint(path: Path, stored: Tensors, prefix: str, told: str | None) -> Checkpoint:
+    """Returns the checkpoint of the tensors whose names begin with `prefix`, and all others."""
+    own: Tensors = {}
+    others: Tensors = {}
+    with reading(path):
+        for name, array in stored.items():
+            layer, key = name.removeprefix(prefix).rsplit("/", maxsplit=1)
+            if layer not in _METADATA:
+                part = own if name.startswith(prefix) else others
+                part[f"{layer}/{_variable_name(layer, key)}"] = array
+        checkpoint = Checkpoint(str(path), own, infer_fields(own))
+    if told is not None:
+        checkpoint = metadata.extend(checkpoint, {metadata.KEY: told})
     return checkpoint.replace(tensors=others | checkpoint.tensors)
 
 

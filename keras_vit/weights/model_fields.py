@@ -22,12 +22,8 @@ def fields_of_source(
     include_top: bool,
 ) -> dict[str, Any]:
     """Merges `ViTConfig` fields: the user's values override those inferred from weights."""
-    names = dict.fromkeys((*chosen, *_OF_WEIGHTS))
-    fields = {
-        name: inferred[name] if chosen.get(name) is None else chosen[name]
-        for name in names
-        if name in inferred or chosen.get(name) is not None
-    }
+    fields = {name: inferred[name] for name in (*chosen, *_OF_WEIGHTS) if name in inferred}
+    fields |= {name: value for name, value in chosen.items() if value is not None}
     fields["representation_size"] = fields.get("representation_size") or None
     if not inferred and fields.get("register_tokens"):
         fields["prefix_position"] = False  # registers have no position

@@ -110,8 +110,7 @@ class PublishedWeights:
     @property
     def file_name(self) -> str:
         """Unique file name in the cache folder; many URLs end in the same file name."""
-        path = urllib.parse.urlsplit(self.urls[0]).path
-        return path.strip("/").replace("/", "-")
+        return urllib.parse.urlsplit(self.urls[0]).path.strip("/").replace("/", "-")
 
     @property
     def terms(self) -> str | None:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +15,8 @@ import pytest
 import requests
 
 from keras_vit.download import http as module
-from keras_vit.download.http import Source, discard, mebibytes, say, transfer
+from keras_vit.download.http import discard, mebibytes, say
+from keras_vit.download.integrity import Expected, Source
 from tests.bad_server import Loopback, Page, goog_hash
 
 CONTENT = np.random.default_rng(11).bytes(200_003)
@@ -34,12 +36,16 @@ def part(tmp_path: Path) -> Path:
     return tmp_path / "a.npz.part"
 
 
+def transfer(url: str, part: Path, **expected: Any) -> Source:
+    return module.transfer(url, part, Expected(**expected))
+
+
 def test_transfer_downloads(
     server: Loopback, part: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stated = goog_hash(CONTENT)
     server.pages["/a"] = page = Page(CONTENT, headers={"x-goog-hash": stated})
-    source = transfer(server.url("/a"), part, len(CONTENT))
+    source = transfer(server.url("/a"), part, size=len(CONTENT))
     assert part.read_bytes() == CONTENT
     assert source == Source(server.url("/a"), len(CONTENT), page.headers["ETag"], stated)
     assert f"Downloading {server.url('/a')} (0.2 MiB)" in capsys.readouterr().out
@@ -222,7 +228,7 @@ def test_transfer_refuses_another_size(server: Loopback, part: Path) -> None:
     interrupted(server, part, Page(CONTENT), "/b")
     server.pages["/a"] = Page(OTHER[:-2])
     with pytest.raises(ValueError, match="the server offers 200001 bytes instead of 200003"):
-        transfer(server.url("/a"), part, len(CONTENT))
+        transfer(server.url("/a"), part, size=len(CONTENT))
     assert part.read_bytes() == CONTENT[:70_001]  # the other address can still be resumed
 
 
@@ -234,7 +240,7 @@ def test_transfer_of_too_short_a_body(server: Loopback, part: Path) -> None:
 
 def test_transfer_of_unknown_length(server: Loopback, part: Path) -> None:
     server.pages["/a"] = Page(CONTENT, length=-1)
-    assert transfer(server.url("/a"), part, len(CONTENT)).size is None
+    assert transfer(server.url("/a"), part, size=len(CONTENT)).size is None
     assert part.read_bytes() == CONTENT
 
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from keras_vit.download import http
-from keras_vit.download.http import transfer
 from tests.bad_server import Loopback, Page
-from tests.download.test_http import CONTENT, answers, interrupted, part, server
+from tests.download.test_http import CONTENT, answers, interrupted, part, server, transfer
 
 __all__ = ["part", "server"]
 
@@ -93,7 +92,7 @@ def test_transfer_gives_up_on_a_slow_server(
 def test_transfer_takes_no_more_than_the_known_size(server: Loopback, part: Path) -> None:
     server.pages["/a"] = Page(CONTENT, length=-1)
     with pytest.raises(ValueError, match="more than the 10 bytes that are expected"):
-        transfer(server.url("/a"), part, 10)
+        transfer(server.url("/a"), part, size=10)
     server.pages["/a"] = Page(b"", length=10**400)
     with pytest.raises(ConnectionError, match="an impossible length"):
         transfer(server.url("/a"), part)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit.download import integrity
-from keras_vit.download.http import Source
-from keras_vit.download.integrity import Expected, file_digests
+from keras_vit.download.integrity import Expected, Source, file_digests
 from tests.bad_server import goog_hash
 
 CONTENT = np.random.default_rng(17).bytes(5003)

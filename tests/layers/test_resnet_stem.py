@@ -56,8 +56,8 @@ def test_resnet_stem_names_its_weights_as_the_official_files_do() -> None:
 def test_resnet_stem_divides_the_size(num_blocks: tuple[int, ...], stride: int) -> None:
     stem = ResNetStem(num_blocks, width=32)
     assert stem.stride == resnet_stride(num_blocks) == stride
-    assert stem.output_size((stride * 5, stride * 7 + 1)) == (5, 8)
-    assert stem.output_size((stride * 5 - 1, None)) == (5, None)
+    assert stem.compute_output_shape((2, stride * 5, stride * 7 + 1, 3))[:3] == (2, 5, 8)
+    assert stem.compute_output_shape((2, stride * 5 - 1, None, 3))[:3] == (2, 5, None)
 
 
 def test_resnet_stem_halves_the_size_and_doubles_the_channels_once_a_stage() -> None:
@@ -85,7 +85,8 @@ def test_resnet_stem_hands_epsilon_on() -> None:
 @pytest.mark.parametrize("size", [(33, 16), (1, 31)])
 def test_resnet_stem_rounds_up_as_its_convolutions_do(size: tuple[int, int]) -> None:
     stem = ResNetStem((1, 1), width=32)
-    assert stem(normal(2, *size, 3)).shape[1:3] == stem.output_size(size)
+    images = normal(2, *size, 3)
+    assert tuple(stem(images).shape) == stem.compute_output_shape(images.shape)
 
 
 @pytest.mark.slow

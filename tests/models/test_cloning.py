@@ -7,7 +7,6 @@ import pytest
 from keras_vit.models.cloning import (
     clone,
     clone_layer,
-    is_float32,
     last_layer,
     layers_of,
     to_bfloat16,
@@ -64,9 +63,9 @@ def test_clone_of_a_subclass_is_refused() -> None:
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
 def test_to_float32_copies_what_is_not(policy: str) -> None:
     model = nested(policy)
-    assert not is_float32(model)
     copy = to_float32(model)
-    assert is_float32(copy)
+    assert copy is not model
+    assert to_float32(copy) is copy
     assert {w.dtype for w in copy.weights} == {"float32"}
     # Of 8 to 11 bits, after two blocks and values around 3; measured 0.05.
     half = numpy(keras.ops.cast(model(IMAGES), "float32"))
@@ -78,7 +77,7 @@ def test_clone_keeps_operations_between_layers() -> None:
     tokens = tiny_model(classes=0, pooling="none")(images + 0.5)
     model = randomise(keras.Model(images, keras.ops.softmax(keras.layers.Dense(5)(tokens[:, 0]))))
     np.testing.assert_array_equal(numpy(clone(model)(IMAGES)), numpy(model(IMAGES)))
-    assert is_float32(model)
+    assert to_float32(model) is model
 
 
 def test_clone_of_an_adapted_normalization_normalizes_as_it_did() -> None:

@@ -16,11 +16,6 @@ from keras_vit.weights.dialects import default_preprocessing
 from keras_vit.weights.dialects.keras_hub import BACKBONES, KERAS_HUB
 
 
-def is_preset(config: Mapping[str, Any]) -> bool:
-    """Returns whether the content of a config.json is that of a KerasHub preset."""
-    return {"class_name", "registered_name"} <= config.keys()
-
-
 def read_preset(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoint:
     """Reads a checkpoint from the folder of a KerasHub preset."""
     backbone, task, converter = (
@@ -37,8 +32,7 @@ def read_preset(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Ch
         tensors |= foreign_keras.read_tensors(folder / "task.weights.h5")
     checkpoint = foreign_keras.complete(KERAS_HUB.read(tensors, str(folder)), [backbone, task])
     base = default_preprocessing.preprocessing(checkpoint)
-    preprocessing = read_preprocessing(converter.get("config", {}), base)
-    return checkpoint.replace(preprocessing=preprocessing)
+    return checkpoint.replace(preprocessing=read_preprocessing(converter.get("config", {}), base))
 
 
 def read_preprocessing(converter: Mapping[str, Any], base: Preprocessing) -> Preprocessing:

@@ -18,8 +18,7 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     vision = _vision(config)
     # The defaults of open_clip, see `CLIPVisionCfg` in its model.py.
     fields = {"num_heads": vision.get("width", 768) // vision.get("head_width", 64)}
-    pooling = vision.get("pool_type", "tok")
-    fields["pooling"] = translated("pool_type", pooling, _POOLINGS, source)
+    fields["pooling"] = translated("pool_type", vision.get("pool_type", "tok"), _POOLINGS, source)
     tanh = (vision.get("act_kwargs") or {}).get("approximate") == "tanh"
     quick = (config.get("model_cfg") or {}).get("quick_gelu")
     fields["gelu"] = "quick" if quick else "tanh" if tanh else "exact"

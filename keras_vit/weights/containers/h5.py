@@ -22,7 +22,7 @@ def kind_of(path: Path) -> str:
         return "h5" if isinstance(file["layers"], h5py.Group) else "legacy_h5"
 
 
-def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
+def read_h5(path: Path) -> dict[str, np.ndarray]:
     """Reads a `.weights.h5` file written by Keras 3.
 
     Keras stores each layer in a group named after its class, with the layer's own name in an
@@ -32,8 +32,8 @@ def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
         path: The file.
 
     Returns:
-        For each layer, for example `"block_00/attention/qkv"`, arrays by index or name: `"0"` and
-        `"1"` in the layer's order.
+        Arrays by the names of the layers and the index or name of the variable in its layer, for
+        example `"block_00/attention/qkv/0"`.
 
     Raises:
         ValueError: If the file is damaged, links to other files, or was not written by
@@ -42,17 +42,17 @@ def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
     Examples:
         >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])
         >>> model.save_weights("m.weights.h5")
-        >>> {key: array.shape for key, array in read_h5(Path("m.weights.h5"))["head"].items()}
-        {'0': (3, 2), '1': (2,)}
+        >>> {name: array.shape for name, array in read_h5(Path("m.weights.h5")).items()}
+        {'head/0': (3, 2), 'head/1': (2,)}
     """
-    found: dict[str, dict[str, np.ndarray]] = {}
+    found: dict[str, np.ndarray] = {}
 
     def visit(group: h5py.Group, layer: str) -> None:
         stored = group.get("vars")
         if stored is not None and "name" in stored.attrs and group.name not in ("/", "/layers"):
             layer = f"{layer}/{stored.attrs['name']}".lstrip("/")
-            if len(stored):
-                found[layer] = {key: _array(stored[key]) for key in sorted(stored, key=_order)}
+            for key, dataset in stored.items():
+                found[f"{layer}/{key}"] = _array(dataset)
         for name, child in group.items():
             if name != "vars" and isinstance(child, h5py.Group):
                 visit(child, layer)
@@ -63,11 +63,6 @@ def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
     if not found:
         raise refused(path, "not a .weights.h5 file written by `model.save_weights`")
     return found
-
-
-def _order(key: str) -> tuple[int, str]:
-    """Returns a sort key that orders numeric names by value: "2" before "10"."""
-    return (int(key), "") if key.isdecimal() else (0, key)
 
 
 def read_legacy_h5(path: Path) -> dict[str, np.ndarray]:

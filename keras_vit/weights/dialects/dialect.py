@@ -254,8 +254,7 @@ class Dialect:
         for row, name, index in places:
             shares = np.split(tensors[name], len(row.names), axis=-1)
             for theirs, share in zip(row.names, shares, strict=True):
-                tensor = row.layout.write(share, sizes)
-                written[_fill(theirs, index)] = np.ascontiguousarray(tensor)
+                written[_fill(theirs, index)] = np.ascontiguousarray(row.layout.write(share, sizes))
         for whole, parts in self.packed.items():
             if parts[0] in written:
                 written[whole] = np.concatenate([written.pop(name) for name in parts])
@@ -362,10 +361,7 @@ def _matches(template: str, names: Iterable[str]) -> Iterator[tuple[str, Index]]
 
 @functools.cache
 def _pattern(template: str) -> re.Pattern[str]:
-    parts = re.split(r"(\{\w+\})", template)
-    return re.compile(
-        "".join(rf"(?P<{p[1:-1]}>\d+)" if p.startswith("{") else re.escape(p) for p in parts)
-    )
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
 def _any(pattern: str, names: Iterable[str]) -> bool:

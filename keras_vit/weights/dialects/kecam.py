@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, Row, exact
+from keras_vit.weights.dialects.dialect import Dialect, exact
 from keras_vit.weights.dialects.rows import NORM, group, norm
 
 _OPTIONAL = ("class token", "patch bias", "qkv bias")
@@ -29,8 +29,7 @@ _ROWS = (
     *group("embedding", _EMBEDDING, optional=_OPTIONAL),
     *norm("pre_norm", "pre_ln", NORM, "norm before the blocks"),
     *group("block", _LAYERS, scope="block{block}_", optional=_OPTIONAL),
-    Row("block_{block}/scale_1/gamma", "block{block}_attn_gamma/weight", "D", "layer scale"),
-    Row("block_{block}/scale_2/gamma", "block{block}_mlp_gamma/weight", "D", "layer scale"),
+    *group("scales", ("attn_gamma/weight", "mlp_gamma/weight"), scope="block{block}_"),
     *group("top", ("out_ln", "", "predictions")),
 )
 

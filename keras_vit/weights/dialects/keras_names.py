@@ -8,12 +8,9 @@ comes first.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-
-from keras_vit.weights.dialects.dialect import Row
-from keras_vit.weights.dialects.rows import QKV, group
 
 Named = dict[str, tuple[str, np.ndarray]]
 
@@ -50,19 +47,6 @@ def tidy(
     elif nested:
         unknown = {f"{_BESIDE}{path}": entry for path, entry in unknown.items()}
     return known | unknown | optimizer
-
-
-def plain_rows(
-    embedding: tuple[str, str, str], scope: str, layers: Sequence[str], top: tuple[str, str]
-) -> tuple[Row, ...]:
-    """Returns the table of a library that builds the original ViT from Keras layers."""
-    first, attention, *rest = layers
-    parts = tuple(f"{attention}/{part}" for part in QKV)
-    return (
-        *group("embedding", embedding),
-        *group("block", (first, parts, *rest), scope=scope),
-        *group("top", (top[0], "pre_logits", top[1])),
-    )
 
 
 def _dense(entries: Named) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]] | None:

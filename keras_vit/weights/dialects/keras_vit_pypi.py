@@ -8,10 +8,15 @@ import numpy as np
 
 from keras_vit.weights.dialects import keras_names
 from keras_vit.weights.dialects.dialect import Dialect, exact
+from keras_vit.weights.dialects.rows import QKV, group
 
 _CLASS_TOKEN = "add_cls_token/class_token_weight"
 _ATTENTION = "multi_head_attention_layer"
-_NORM_AND_ATTENTION = ("layer_normalization_0", _ATTENTION, f"{_ATTENTION}/combine_out")
+_LAYERS = (
+    *("layer_normalization_0", tuple(f"{_ATTENTION}/{x}" for x in QKV)),
+    *(f"{_ATTENTION}/combine_out", "layer_normalization_1", "dense_0", "dense_1"),
+)
+_EMBEDDING = (_CLASS_TOKEN, "position_embedding/position_embedding", "patch_embedding/conv2d")
 
 _BLOCK = r"transformer_block_(\d+)"
 _SAME = r"transformer_block_\1"
@@ -24,11 +29,10 @@ _PATTERNS = {
 # Keras numbers these layers over all blocks and models of a session.
 _COUNTED = re.compile(r"(transformer_block_\d+/(?:dense|layer_normalization))(?:_(\d+))?/(\w+)")
 
-_ROWS = keras_names.plain_rows(
-    (_CLASS_TOKEN, "position_embedding/position_embedding", "patch_embedding/conv2d"),
-    "transformer_block_{block}/",
-    (*_NORM_AND_ATTENTION, "layer_normalization_1", "dense_0", "dense_1"),
-    ("layer_norm", "mlp_head"),
+_ROWS = (
+    *group("embedding", _EMBEDDING),
+    *group("block", _LAYERS, scope="transformer_block_{block}/"),
+    *group("top", ("layer_norm", "pre_logits", "mlp_head")),
 )
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
-from keras_vit.weights.dialects.dialect import Dialect, exact
+from keras_vit.weights.dialects.dialect import Dialect, exact, renamed
 from keras_vit.weights.dialects.huggingface import EMBEDDING, LAYERS, TOP
-from keras_vit.weights.dialects.keras_names import Named
 from keras_vit.weights.dialects.rows import group
 
 # A path contains the layer of the model, the model's class, and the layer again.
@@ -23,15 +20,11 @@ _ROWS = (
 )
 
 
-def _tidy(tensors: dict[str, np.ndarray]) -> Named:
-    """Removes the scopes in front of the tensor names."""
-    tidied: Named = {}
-    for name, tensor in tensors.items():
-        path = name.removesuffix(":0")
-        if match := _INNER.fullmatch(path) or _OUTER.fullmatch(path):
-            path = match[1]
-        tidied[name if path in tidied else path] = (name, tensor)
-    return tidied
+def _published(name: str) -> str:
+    """Removes the scopes in front of a tensor name."""
+    name = name.removesuffix(":0")
+    match = _INNER.fullmatch(name) or _OUTER.fullmatch(name)
+    return match[1] if match else name
 
 
 # models/vit/modeling_tf_vit.py and models/deit/modeling_tf_deit.py of
@@ -44,5 +37,5 @@ TF_TRANSFORMERS = Dialect(
     marks=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
     numerics=exact(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
     left=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder
-    tidy=_tidy,
+    tidy=renamed(_published),
 )

@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_vit.weights.dialects import keras_names
 from keras_vit.weights.dialects.dialect import Dialect, exact
+from keras_vit.weights.dialects.rows import QKV, group
 
 _ATTENTION = "MultiHeadDotProductAttention_1"
 
@@ -25,11 +26,15 @@ _NUMBERED = {
     **dict.fromkeys(("LayerNorm_0", "LayerNorm_2", "encoder_norm"), ("gamma", "beta")),
 }
 
-_ROWS = keras_names.plain_rows(
-    ("class_token/cls", "Transformer/posembed_input/pos_embedding", "embedding"),
-    "Transformer/encoderblock_{block}/",
-    ("LayerNorm_0", _ATTENTION, f"{_ATTENTION}/out", "LayerNorm_2", "Dense_0", "Dense_1"),
-    ("Transformer/encoder_norm", "head"),
+_EMBEDDING = ("class_token/cls", "Transformer/posembed_input/pos_embedding", "embedding")
+_LAYERS = (
+    *("LayerNorm_0", tuple(f"{_ATTENTION}/{x}" for x in QKV), f"{_ATTENTION}/out"),
+    *("LayerNorm_2", "Dense_0", "Dense_1"),
+)
+_ROWS = (
+    *group("embedding", _EMBEDDING),
+    *group("block", _LAYERS, scope="Transformer/encoderblock_{block}/"),
+    *group("top", ("Transformer/encoder_norm", "pre_logits", "head")),
 )
 
 

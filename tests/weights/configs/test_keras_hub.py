@@ -11,7 +11,7 @@ import pytest
 from keras_vit.models import config_of as config_of_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import read_checkpoint
-from keras_vit.weights.configs.keras_hub import is_preset, read_preprocessing
+from keras_vit.weights.configs.keras_hub import read_preprocessing
 from keras_vit.weights.infer_config import config_of
 from tests.weights.foreign_files import assert_same_weights, source_model, write_keras_3
 from tests.weights.keras_hub_files import backbone_of, head_of
@@ -144,8 +144,3 @@ def test_damaged_configuration(tmp_path: Path) -> None:
         ValueError, match=r"task\.json must describe a Keras object .* Received: config=\[3\]"
     ):
         read_checkpoint(tmp_path)
-
-
-def test_is_preset() -> None:
-    assert is_preset(described("ViTBackbone", {}))
-    assert not is_preset({"model_type": "vit"})
