@@ -50,15 +50,16 @@ class Evaluation(NamedTuple):
 
 
 class Prediction(Protocol):
-    """Interface of the prediction for one image."""
-
-    @property
-    def ok(self) -> bool:
-        """True if the image could be read."""
+    """Interface and base class of the prediction for one image."""
 
     @property
     def message(self) -> str:
         """The reason why the image could not be read, or an empty string."""
+
+    @property
+    def ok(self) -> bool:
+        """True if the image could be read."""
+        return not self.message
 
     def text(self, top: int = 3) -> str:
         """Returns the prediction as one line of text."""
@@ -73,16 +74,24 @@ class Table(Protocol):
         """Returns the table rows of one image; missing values are None or omitted."""
 
 
-class TextTable:
-    """Table of predictions as text."""
+class RowTable:
+    """Table with a row for each image; by default of predictions as text.
 
-    def __init__(self) -> None:
-        self.columns = ["file", "prediction", "message"]
+    Args:
+        names: Names of the columns between `file` and `message`.
+    """
 
-    def rows(self, file: str, found: Prediction) -> list[dict[str, Any]]:
+    def __init__(self, names: Sequence[str] = ("prediction",)) -> None:
+        self.columns = ["file", *names, "message"]
+
+    def cells(self, found: Any) -> dict[str, Any]:
+        """Returns the cells of a readable image, by column."""
+        return {"prediction": found.text()}
+
+    def rows(self, file: str, found: Any) -> list[dict[str, Any]]:
         """Returns the table row of one image; missing values are None."""
-        text = found.text() if found.ok else None
-        return [{"file": file, "prediction": text, "message": found.message or None}]
+        cells = self.cells(found) if found.ok else {"message": found.message}
+        return [{**dict.fromkeys(self.columns), "file": file, **cells}]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -353,7 +362,7 @@ class Task:
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:
         """Returns the table of `keras-vit predict --to`; by default predictions as text."""
-        return TextTable()
+        return RowTable()
 
     def next_commands(self, run: RunFolder) -> list[str]:
         """Returns suggested commands for a user whose run is complete."""

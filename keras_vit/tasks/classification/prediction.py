@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks import task
 from keras_vit.tasks.classification.conformal import prediction_set
 from keras_vit.tasks.classification.out_of_distribution import split
 
@@ -16,7 +17,7 @@ BEST = 5  # classes of a prediction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(task.Prediction):
     """A classifier's prediction for one image.
 
     Args:
@@ -46,11 +47,6 @@ class Prediction:
     ood_score: float | None = None
     in_distribution: bool | None = None
     nearest: tuple[str, ...] | None = None
-
-    @property
-    def ok(self) -> bool:
-        """True if the image could be read."""
-        return not self.message
 
     @property
     def label(self) -> str | None:
