@@ -12,7 +12,6 @@ import keras
 import numpy as np
 
 from keras_vit import arguments, data
-from keras_vit.data.image_reading import Limits
 from keras_vit.models import cloning, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.recipe import Recipe
@@ -309,17 +308,6 @@ class Task:
     ) -> dict[str, Path]:
         """Draws images with the predictions for them; returns the files by name."""
         return {}
-
-    def served(
-        self,
-        network: keras.Model,
-        preprocessing: Preprocessing,
-        texts: Path,
-        limits: Limits,
-        precision: str,
-    ) -> ServedModel:
-        """Returns the serving functions for exporting a trained network as a SavedModel."""
-        return self.served_model(network, preprocessing, self.output, texts, limits, precision)
 
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
