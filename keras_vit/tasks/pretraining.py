@@ -23,11 +23,8 @@ class Pretraining(Task):
     command = "pretrain"
     unnamed = True
     split = staticmethod(split_images)
+    check_model = staticmethod(zoo.require_name)
     config: PretrainConfig
-
-    @classmethod
-    def check_model(cls, name: str) -> None:
-        zoo.constructor(name)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:

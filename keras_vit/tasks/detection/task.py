@@ -51,7 +51,7 @@ class Detection(DenseTask):
     @classmethod
     def check_model(cls, name: str) -> None:
         require_pycocotools()  # before a long run
-        zoo.constructor(name)
+        zoo.require_name(name)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:

@@ -53,11 +53,8 @@ class Regression(Task):
     monitor = ("mae", "min")
     recipe = "regression"
     output = "values"
+    check_model = staticmethod(zoo.require_name)
     config: RunConfig
-
-    @classmethod
-    def check_model(cls, name: str) -> None:
-        zoo.constructor(name)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:

@@ -59,10 +59,7 @@ class Segmentation(DenseTask):
     served_model = ServedSegmentation
     compared_signature = "logits"
     details_kind = SegmentationDetails
-
-    @classmethod
-    def check_model(cls, name: str) -> None:
-        zoo.constructor(name)
+    check_model = staticmethod(zoo.require_name)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:
