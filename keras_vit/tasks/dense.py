@@ -136,6 +136,16 @@ def sheet(
     return figure
 
 
+def score_cells(rows: Sequence[Any]) -> list[list[str]]:
+    """Returns the cells of a table: name, scores and count of each class."""
+    return [[shorten(n), *(f"{score:.3f}" for score in s), str(count)] for n, *s, count in rows]
+
+
+def json_rows(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Returns rows as dictionaries, with None for NaN."""
+    return [{k: None if v != v else v for k, v in row._asdict().items()} for row in rows]
+
+
 def some(examples: data.Examples, number: int = SHOWN) -> data.Examples:
     """Returns a few of the images, evenly spaced."""
     return examples.subset(np.unique(np.linspace(0, len(examples) - 1, number).astype(int)))

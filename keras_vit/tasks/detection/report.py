@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_vit import arguments
 from keras_vit.arguments import text_table
-from keras_vit.visualization.drawing import shorten
+from keras_vit.tasks.dense import json_rows, score_cells
 
 SHOWN_SCORE = 0.3  # of boxes that are drawn, and counted as false alarms
 _MATCHED = 0.5  # IoU of an object that is found
@@ -101,12 +101,8 @@ class DetectionReport:
             threshold: Index of the IoU threshold; None for the mean of all.
             area: Index of the objects' area: all, small, medium or large.
         """
-        precision = (
-            self.precision[..., area]
-            if threshold is None
-            else self.precision[threshold : threshold + 1, ..., area]
-        )
-        means = precision.mean(axis=(0, 1))
+        thresholds = slice(None) if threshold is None else slice(threshold, threshold + 1)
+        means = self.precision[thresholds, ..., area].mean(axis=(0, 1))
         return np.where(means < 0, np.nan, means)
 
     @property
@@ -139,10 +135,7 @@ class DetectionReport:
 
     def table(self) -> list[list[str]]:
         """Returns the scores of the classes as the cells of a table, below its header."""
-        rows = [["class", "AP50", "AP75", "AP", "objects"]]
-        for name, *scores, objects in self.per_class:
-            rows.append([shorten(name), *(f"{score:.3f}" for score in scores), str(objects)])
-        return rows
+        return [["class", "AP50", "AP75", "AP", "objects"], *score_cells(self.per_class)]
 
     def text(self) -> str:
         """Formats the result as a table."""
@@ -157,14 +150,11 @@ class DetectionReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as a dictionary; scores of absent classes are None."""
-        rows = [
-            {k: None if v != v else v for k, v in row._asdict().items()} for row in self.per_class
-        ]
         return {
             "num_examples": len(self.errors),
             **{"ap50": self.ap50, "ap75": self.ap75, "ap": self.ap},
             **{f"ap_{name}": ap for name, ap in self.by_area.items()},
-            "per_class": rows,
+            "per_class": json_rows(self.per_class),
         }
 
 
