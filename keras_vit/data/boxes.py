@@ -59,10 +59,6 @@ class Boxes(TargetKind):
         padded = tf.constant(padded)
         return lambda index: tf.gather(padded, index)
 
-    def loaded(self, examples: Examples) -> np.ndarray:
-        """Returns the objects of each image, an array of `Objects` (N,)."""
-        return examples.targets
-
     def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
         """Returns the objects in the model's input (h, w); absent if their center is not seen."""
         boxes, inside = cut_boxes(target[:, :4], geometry, size)
