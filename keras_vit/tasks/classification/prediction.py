@@ -153,16 +153,14 @@ class Scores:
     def __init__(
         self,
         labels: Sequence[str] = (),
-        multi_label: bool = False,
         every_class: bool = False,
         further: Sequence[str] = (),
     ) -> None:
         places = range(2, min(BEST, len(labels) or BEST) + 1)
         scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
         self._every = [f"probability_{label}" for label in labels] if every_class else None
-        named = ["present"] if multi_label else []
         scores = scores if self._every is None else self._every
-        self.columns = ["file", "label", "score", *named, *further, *scores, "message"]
+        self.columns = ["file", "label", "score", *further, *scores, "message"]
 
     def rows(self, file: str, found: Prediction) -> list[dict[str, Any]]:
         """Returns the table row of one image."""

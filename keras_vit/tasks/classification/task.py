@@ -252,13 +252,14 @@ class Classification(Task):
         return {**set_outputs(output, preprocessing), **scores}
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
-        several = preprocessing.thresholds is not None
-        further = [*(["set", "set_size"] if preprocessing.set_threshold is not None else [])]
+        further = ["present"] if preprocessing.thresholds is not None else []
+        if preprocessing.set_threshold is not None:
+            further += ["set", "set_size"]
         if preprocessing.ood_threshold is not None:
             further += ["ood_score", "in_distribution"]
         if preprocessing.training_images is not None:
             further += [f"nearest_{place}" for place in range(1, NEIGHBORS + 1)]
-        return Scores(preprocessing.class_names or (), several, every_class, further)
+        return Scores(preprocessing.class_names or (), every_class, further)
 
     def next_commands(self, run: RunFolder) -> list[str]:
         predict = arguments.command("predict", run.path, run.samples)
