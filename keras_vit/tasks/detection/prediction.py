@@ -86,7 +86,7 @@ class DetectionPrediction(Prediction):
 
     @classmethod
     def of(
-        cls, output: np.ndarray, preprocessing: Preprocessing, message: str = ""
+        cls, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
     ) -> DetectionPrediction:
         """Creates the prediction from boxes and scores of the model (A, 4 + K)."""
         find = functools.partial(found_objects, output, preprocessing)

@@ -47,6 +47,7 @@ class Detection(DenseTask):
     served_model = ServedDetection
     compared_signature = "cells"
     details_kind = DetectionDetails
+    prediction = staticmethod(DetectionPrediction.of)
 
     @classmethod
     def check_model(cls, name: str) -> None:
@@ -137,11 +138,6 @@ class Detection(DenseTask):
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         figure = figures.precision_recall(result)
         return {"precision_recall": save_figure(figure, folder / "precision_recall.png")}
-
-    def prediction(
-        self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
-    ) -> DetectionPrediction:
-        return DetectionPrediction.of(output, preprocessing, message)
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> ObjectTable:
         return ObjectTable(preprocessing)
