@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit import arguments
 from keras_vit.arguments import text_table
+from keras_vit.data.sources.coco import require_pycocotools
 from keras_vit.tasks.dense import json_rows, score_cells
 
 SHOWN_SCORE = 0.3  # of boxes that are drawn, and counted as false alarms
@@ -64,7 +63,7 @@ class DetectionReport:
 
         True objects are rows of `data.boxes.Objects`, found ones those of `found_objects`.
         """
-        require_pycocotools()
+        require_pycocotools("Average precision needs")
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
 
@@ -156,12 +155,6 @@ class DetectionReport:
             **{f"ap_{name}": ap for name, ap in self.by_area.items()},
             "per_class": json_rows(self.per_class),
         }
-
-
-def require_pycocotools() -> None:
-    """Raises `ImportError` unless pycocotools is installed."""
-    if importlib.util.find_spec("pycocotools") is None:
-        raise ImportError(f"Average precision needs pycocotools; {arguments.install_hint('coco')}")
 
 
 def _annotation(image: int, box: Any, label: float, **further: Any) -> dict[str, Any]:
