@@ -112,12 +112,8 @@ def pack(
         >>> sorted(path.name for path in destination.iterdir() if path.name[0] != ".")
         ['files-00000.tfrecord', 'packed_index.parquet', 'packing.json']
     """
-    processes = arguments.positive_int(
-        "processes", os.cpu_count() if processes is None else processes
-    )
+    processes = workers.check_options(processes, max_side)
     arguments.positive_int("shard_bytes", shard_bytes)
-    if max_side is not None:
-        arguments.positive_int("max_side", max_side)
     folder, destination = to_path(source), Path(destination).resolve()
     if not folder.is_dir():
         raise ValueError(f"`source` must be an existing folder. Received: {source}")
