@@ -38,6 +38,7 @@ class DenseDetails(Details):
 class DenseTask(Task):
     """Base class of the tasks, which evaluate in the images' own pixels."""
 
+    report_kind: ClassVar[Any]
     details_kind: ClassVar[type[DenseDetails]]
     config: RunConfig
 
@@ -66,6 +67,20 @@ class DenseTask(Task):
         for indices, outputs in batches:
             for index, output in zip(indices, outputs, strict=True):
                 yield self.pair(self.target(examples, index), output, preprocessing)
+
+    def evaluate(
+        self,
+        model: keras.Model,
+        examples: data.Examples,
+        *,
+        batch_size: int = 32,
+        verbose: int = 0,
+    ) -> Evaluation:
+        """Evaluates a trained model; computes the worst images again, instead of keeping all."""
+        pairs = self.pairs(model, examples, batch_size, verbose)
+        report = self.report_kind.of(examples.class_names, pairs)
+        shown = examples.subset(report.worst[:SHOWN])
+        return Evaluation(report, (shown, list(self.pairs(model, shown))))
 
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation

@@ -127,6 +127,11 @@ class DetectionReport:
         return _mean(self.average())
 
     @property
+    def worst(self) -> np.ndarray:
+        """Indices of the images (N,), those with the most errors first."""
+        return np.argsort(-self.errors.sum(axis=1), kind="stable")
+
+    @property
     def by_area(self) -> dict[str, float]:
         """Mean average precision for small, medium and large objects, if there are any."""
         means = {name: _mean(self.average(area=i)) for i, name in enumerate(_AREAS) if i}

@@ -21,7 +21,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import build_encoder
-from keras_vit.tasks.dense import SHOWN, DenseTask, sheet, some, upright_pixels, with_image_size
+from keras_vit.tasks.dense import DenseTask, sheet, some, upright_pixels, with_image_size
 from keras_vit.tasks.detection import figures
 from keras_vit.tasks.detection.assignment import overlaps
 from keras_vit.tasks.detection.objective import DetectionObjective
@@ -47,6 +47,7 @@ class Detection(DenseTask):
     pipeline_tag = "object-detection"
     served_model = ServedDetection
     compared_signature = "cells"
+    report_kind = DetectionReport
     details_kind = DetectionDetails
     prediction = staticmethod(DetectionPrediction.of)
 
@@ -107,19 +108,6 @@ class Detection(DenseTask):
         ious = np.asarray(overlaps(found[..., :4], expected[..., :4])[0])
         differences = np.abs(found - expected)[..., 4:].max(axis=(1, 2))
         return (ious.min(axis=1) >= _AGREEING) & (differences <= close)
-
-    def evaluate(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
-    ) -> Evaluation:
-        pairs = list(self.pairs(model, examples, batch_size, verbose))
-        report = DetectionReport.of(examples.class_names, pairs)
-        worst = np.argsort(-report.errors.sum(axis=1), kind="stable")[:SHOWN]
-        return Evaluation(report, (examples.subset(worst), [pairs[index] for index in worst]))
 
     def draw_examples(
         self, examples: data.Examples, evaluation: Evaluation, folder: Path

@@ -105,10 +105,10 @@ class SegmentationReport:
         return float(low), float(high)
 
     @property
-    def image_ious(self) -> np.ndarray:
-        """Mean IoU of each image over its classes, (N,)."""
+    def worst(self) -> np.ndarray:
+        """Indices of the images (N,), those with the lowest mean IoU over their classes first."""
         ious = [_ious(each) for each in self.counts]
-        return np.array([np.nanmean(each) if np.isfinite(each).any() else 1 for each in ious])
+        return np.argsort([np.nanmean(each) if np.isfinite(each).any() else 1 for each in ious])
 
     def table(self) -> list[list[str]]:
         """Returns the scores of the classes as the cells of a table, below its header."""

@@ -22,7 +22,7 @@ from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.storage.paths import to_path
 from keras_vit.tasks.build import build_encoder
-from keras_vit.tasks.dense import SHOWN, DenseTask, some, upright_pixels, with_image_size
+from keras_vit.tasks.dense import DenseTask, some, upright_pixels, with_image_size
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.segmentation import figures
 from keras_vit.tasks.segmentation.objective import SegmentationObjective
@@ -58,6 +58,7 @@ class Segmentation(DenseTask):
     pipeline_tag = "image-segmentation"
     served_model = ServedSegmentation
     compared_signature = "logits"
+    report_kind = SegmentationReport
     details_kind = SegmentationDetails
     check_model = staticmethod(zoo.require_name)
 
@@ -108,19 +109,6 @@ class Segmentation(DenseTask):
         """Returns whether most pixels of each image have the same class."""
         same = found.argmax(axis=-1) == expected.argmax(axis=-1)
         return same.reshape(len(same), -1).mean(axis=1) >= _AGREEING
-
-    def evaluate(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
-    ) -> Evaluation:
-        pairs = self.pairs(model, examples, batch_size, verbose)
-        report = SegmentationReport.of(examples.class_names, pairs)
-        shown = examples.subset(np.argsort(report.image_ious)[:SHOWN])
-        return Evaluation(report, (shown, list(self.pairs(model, shown))))
 
     def draw_examples(
         self, examples: data.Examples, evaluation: Evaluation, folder: Path
