@@ -54,6 +54,14 @@ from keras_vit.weights.whole_models import load_model
 _MISTAKES = 12  # on the evaluation page
 
 
+def inference_classifier(network: keras.Model) -> keras.Model:
+    """Returns a float32 model that outputs probabilities, for saving, evaluation and export."""
+    if not models.has_config(network):  # of keras.applications
+        return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]
+    thresholds = models.preprocessing_of(network).thresholds
+    return without_dropout(network, classifier_activation="sigmoid" if thresholds else "softmax")
+
+
 class Classification(Task):
     """Classification task: one class per image, softmax or sigmoid loss, accuracy as metric."""
 
@@ -67,6 +75,7 @@ class Classification(Task):
     multi_label = False
     served_model = ServedClassifier
     check_model = staticmethod(check_model)
+    inference_model = staticmethod(inference_classifier)
     prediction_network = staticmethod(last_activation.with_probabilities)
     predict = staticmethod(predict)
     prediction = staticmethod(prediction)
@@ -122,9 +131,6 @@ class Classification(Task):
     def fit_head(self, network: keras.Model, training: data.Examples) -> None:
         if self.config.recipe.ridge_head:
             fit_head(network, training, self.config.recipe.seed)
-
-    def inference_model(self, network: keras.Model) -> keras.Model:
-        return inference_classifier(network)
 
     def resolved(self, examples: data.Examples) -> dict[str, Any]:
         return {
@@ -284,14 +290,6 @@ def set_temperature(path: Path, held_out: data.Examples, verbose: int = 0) -> Pr
     print(f"{path.name}: logits divided by the temperature {temperature:.3f}, to calibrate them.")
     outputs = with_temperature(found.outputs, temperature).astype(np.float32)
     return found._replace(outputs=outputs)
-
-
-def inference_classifier(network: keras.Model) -> keras.Model:
-    """Returns a float32 model that outputs probabilities, for saving, evaluation and export."""
-    if not models.has_config(network):  # of keras.applications
-        return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]
-    thresholds = models.preprocessing_of(network).thresholds
-    return without_dropout(network, classifier_activation="sigmoid" if thresholds else "softmax")
 
 
 def class_weights(training: data.Examples) -> np.ndarray:

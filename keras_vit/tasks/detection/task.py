@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,7 @@ class Detection(DenseTask):
     pipeline_tag = "object-detection"
     served_model = ServedDetection
     compared_signature = "cells"
+    load = staticmethod(load_boxes)
     report_kind = DetectionReport
     details_kind = DetectionDetails
     prediction = staticmethod(DetectionPrediction.of)
@@ -55,10 +55,6 @@ class Detection(DenseTask):
     def check_model(cls, name: str) -> None:
         require_pycocotools("Average precision needs")  # before a long run
         zoo.require_name(name)
-
-    @classmethod
-    def load(cls, source: str | os.PathLike[str]) -> data.Examples:
-        return load_boxes(source)
 
     @classmethod
     def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
