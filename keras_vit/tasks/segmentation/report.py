@@ -136,9 +136,9 @@ class SegmentationReport:
         }
 
 
-def mean_iou(pairs: Any, size: int) -> float:
-    """Computes the mean IoU of `size` classes from pairs of true and predicted classes (H, W)."""
-    counts = [_pixels(true, found, size)[1] for true, found in pairs]
+def mean_iou(pairs: Any, channels: int) -> float:
+    """Computes the mean IoU of classes, one for each channel, from pairs of true and predicted."""
+    counts = [_pixels(true, found, channels)[1] for true, found in pairs]
     return float(np.nanmean(_ious(np.sum(counts, axis=0))))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class Segmentation(DenseTask):
     pipeline_tag = "image-segmentation"
     served_model = ServedSegmentation
     compared_signature = "logits"
+    measure = staticmethod(mean_iou)
     report_kind = SegmentationReport
     details_kind = SegmentationDetails
     check_model = staticmethod(zoo.require_name)
@@ -100,10 +101,6 @@ class Segmentation(DenseTask):
     def pair(self, target: Any, output: np.ndarray, preprocessing: Preprocessing) -> tuple:
         """Returns the mask and the predicted class of each pixel."""
         return target, found_classes(output, target.shape, preprocessing)
-
-    def measure(self, pairs: Iterable[tuple], channels: int) -> float:
-        """Returns the mean IoU."""
-        return mean_iou(pairs, channels)
 
     def agree(self, found: np.ndarray, expected: np.ndarray, close: float) -> np.ndarray:
         """Returns whether most pixels of each image have the same class."""
