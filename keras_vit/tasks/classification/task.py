@@ -213,8 +213,7 @@ class Classification(Task):
         )
 
     def draw(self, result: Report, folder: Path) -> dict[str, Path]:
-        picture = save_figure(confusion_matrix(result), folder / "confusion_matrix.png")
-        return {"confusion": picture}
+        return {"confusion": save_figure(confusion_matrix(result), folder / "confusion_matrix.png")}
 
     def draw_examples(
         self, examples: data.Examples, evaluation: Evaluation, folder: Path

@@ -81,8 +81,7 @@ class MultiLabel(Classification):
         return MultiLabelDetails(evaluation.result, slices)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
-        picture = save_figure(figures.label_scores(result), folder / "label_scores.png")
-        return {"confusion": picture}
+        return {"confusion": save_figure(figures.label_scores(result), folder / "label_scores.png")}
 
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:

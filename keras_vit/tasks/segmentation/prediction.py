@@ -6,7 +6,6 @@ Letters: H, W height and width of the image; h, w of the network's output; K cla
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +57,7 @@ class SegmentationPrediction(Prediction):
 class ShareTable(RowTable):
     """Table of the fractions of pixels of each class, with pictures of the masks."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(names)
-        self._written = 0
+    _written = 0  # images
 
     def cells(self, found: SegmentationPrediction) -> dict[str, Any]:
         """Returns the fractions by name."""
