@@ -58,26 +58,16 @@ class DenseTask(Task):
         """Returns whether outputs in float32 are equal for each image (N,), bool."""
         raise NotImplementedError
 
-    def pairs(
-        self, model: keras.Model, examples: data.Examples, batch_size: int = 32, verbose: int = 0
-    ) -> Iterator[tuple]:
-        """Yields the `pair` of each image."""
+    def pairs(self, model: keras.Model, examples: data.Examples, **options: Any) -> Iterator[tuple]:
+        """Yields the `pair` of each image; the options are those of `output_batches`."""
         network, preprocessing = self.prediction_network(model)
-        batches = output_batches(network, preprocessing, examples, batch_size, verbose)
-        for indices, outputs in batches:
+        for indices, outputs in output_batches(network, preprocessing, examples, **options):
             for index, output in zip(indices, outputs, strict=True):
                 yield self.pair(self.target(examples, index), output, preprocessing)
 
-    def evaluate(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
-    ) -> Evaluation:
+    def evaluate(self, model: keras.Model, examples: data.Examples, **options: Any) -> Evaluation:
         """Evaluates a trained model; computes the worst images again, instead of keeping all."""
-        pairs = self.pairs(model, examples, batch_size, verbose)
+        pairs = self.pairs(model, examples, **options)
         report = self.report_kind.of(examples.class_names, pairs)
         shown = examples.subset(report.worst[:SHOWN])
         return Evaluation(report, (shown, list(self.pairs(model, shown))))
