@@ -64,17 +64,8 @@ class Prediction(Protocol):
         """Returns the prediction as one line of text."""
 
 
-class Table(Protocol):
-    """Interface of a table of predictions."""
-
-    columns: list[str]
-
-    def rows(self, file: str, found: Any) -> list[dict[str, Any]]:
-        """Returns the table rows of one image; missing values are None or omitted."""
-
-
-class RowTable:
-    """Table with a row for each image; by default of predictions as text.
+class Table:
+    """Table of predictions; by default with a row of text for each image.
 
     Args:
         names: Names of the columns between `file` and `message`.
@@ -88,7 +79,7 @@ class RowTable:
         return {"prediction": found.text()}
 
     def rows(self, file: str, found: Any) -> list[dict[str, Any]]:
-        """Returns the table row of one image; missing values are None."""
+        """Returns the table rows of one image; missing values are None or omitted."""
         cells = self.cells(found) if found.ok else {"message": found.message}
         return [{**dict.fromkeys(self.columns), "file": file, **cells}]
 
@@ -350,7 +341,7 @@ class Task:
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:
         """Returns the table of `keras-vit predict --to`; by default predictions as text."""
-        return RowTable()
+        return Table()
 
     def next_commands(self, run: RunFolder) -> list[str]:
         """Returns suggested commands for a user whose run is complete."""

@@ -147,7 +147,7 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
     return found
 
 
-class Scores:
+class Scores(task.Table):
     """Table of predictions, with one row per image."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Scores:
         scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
         self._every = [f"probability_{label}" for label in labels] if every_class else None
         scores = scores if self._every is None else self._every
-        self.columns = ["file", "label", "score", *further, *scores, "message"]
+        super().__init__(["label", "score", *further, *scores])
 
     def rows(self, file: str, found: Prediction) -> list[dict[str, Any]]:
         """Returns the table row of one image."""

@@ -20,7 +20,7 @@ from keras_vit.data.geometry import centered_geometry, uncut_boxes
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.detection.figures import boxes_on
 from keras_vit.tasks.detection.report import SHOWN_SCORE
-from keras_vit.tasks.task import Prediction
+from keras_vit.tasks.task import Prediction, Table
 
 MOST = 300  # objects of an image
 CANDIDATES = 1000  # cells with the highest scores
@@ -124,12 +124,11 @@ def _given(rows: np.ndarray, sides: Sides) -> np.ndarray:
     return rows
 
 
-class ObjectTable:
+class ObjectTable(Table):
     """Table of objects, one row each, with pictures of the images and their boxes."""
 
     def __init__(self, preprocessing: Preprocessing) -> None:
-        box = ("left", "top", "right", "bottom")
-        self.columns = ["file", "class", "score", *box, "message"]
+        super().__init__(["class", "score", "left", "top", "right", "bottom"])
         self._preprocessing = preprocessing
         self._written = 0
 

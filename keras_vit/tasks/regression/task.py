@@ -21,7 +21,7 @@ from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.regression.figures import scatter_plot
 from keras_vit.tasks.regression.objective import UNITS, RegressionObjective
 from keras_vit.tasks.regression.report import RegressionReport
-from keras_vit.tasks.task import Prediction, Predictions, RowTable, Task
+from keras_vit.tasks.task import Prediction, Predictions, Table, Task
 from keras_vit.visualization.contact_sheet import contact_sheet
 from keras_vit.visualization.drawing import save_figure
 
@@ -38,7 +38,7 @@ class Values(Prediction):
         return self.message or ", ".join(f"{n} {value:.4g}" for n, value in self.values.items())
 
 
-class ValueTable(RowTable):
+class ValueTable(Table):
     """Table of predicted numbers."""
 
     def cells(self, found: Values) -> dict[str, Any]:

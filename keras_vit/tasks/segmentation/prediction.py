@@ -17,7 +17,7 @@ from keras_vit.data.class_maps import found_classes
 from keras_vit.data.decode_and_resize import decode
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.segmentation.figures import overlay
-from keras_vit.tasks.task import Prediction, RowTable
+from keras_vit.tasks.task import Prediction, Table
 from keras_vit.visualization.drawing import palette
 
 
@@ -54,7 +54,7 @@ class SegmentationPrediction(Prediction):
         return ", ".join(f"{name} {share:.1%}" for name, share in largest)
 
 
-class ShareTable(RowTable):
+class ShareTable(Table):
     """Table of the fractions of pixels of each class, with pictures of the masks."""
 
     _written = 0  # images
