@@ -175,7 +175,7 @@ def predict(
                     timeout=timeout,
                 )
             )
-            table: Table = Scores(multi_label=True)
+            table: Table = Scores(further=["present"])
             rows = classes.read_bytes() if classes else None
             by = hashlib.sha256(rows or b"").hexdigest()
             identity = {"server": f"{server} {name} {version}", "classes_sha256": by}

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_vit import arguments
+from keras_vit.arguments import Count, Fraction, NonNegative, PositiveInt
 from keras_vit.constants import CROP_AREA, CROP_RATIO
 from keras_vit.data import augmentation_ops, exif
 from keras_vit.data.decode_and_resize import (
@@ -64,27 +65,21 @@ class Augmentation:
 
     crop_area: tuple[float, float] = CROP_AREA
     flip: bool = True
-    rand_augment_ops: int = 0
-    rand_augment_magnitude: float = 9.0
-    rand_augment_std: float = 0.0
+    rand_augment_ops: Count = 0
+    rand_augment_magnitude: NonNegative = 9.0
+    rand_augment_std: NonNegative = 0.0
     rand_augment_increasing: bool = False
     three_augment: bool = False
-    color_jitter: float = 0.0
-    erasing: float = 0.0
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    mixing_probability: float = 1.0
-    repeats: int = 1
+    color_jitter: Fraction = 0.0
+    erasing: Fraction = 0.0
+    mixup: NonNegative = 0.0
+    cutmix: NonNegative = 0.0
+    mixing_probability: Fraction = 1.0
+    repeats: PositiveInt = 1
     layers: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         arguments.check_kinds(self)
-        arguments.count("rand_augment_ops", self.rand_augment_ops)
-        arguments.positive_int("repeats", self.repeats)
-        for name in ("rand_augment_magnitude", "rand_augment_std", "mixup", "cutmix"):
-            arguments.non_negative(name, getattr(self, name))
-        for name in ("color_jitter", "erasing", "mixing_probability"):
-            arguments.fraction(name, getattr(self, name))
         area = self.crop_area
         two = isinstance(area, (tuple, list)) and len(area) == 2
         if not (two and all(map(arguments.is_number, area)) and 0 < area[0] <= area[1] <= 1):

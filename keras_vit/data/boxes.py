@@ -59,10 +59,6 @@ class Boxes(TargetKind):
         padded = tf.constant(padded)
         return lambda index: tf.gather(padded, index)
 
-    def loaded(self, examples: Examples) -> np.ndarray:
-        """Returns the objects of each image, an array of `Objects` (N,)."""
-        return examples.targets
-
     def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
         """Returns the objects in the model's input (h, w); absent if their center is not seen."""
         boxes, inside = cut_boxes(target[:, :4], geometry, size)
@@ -112,15 +108,11 @@ class Boxes(TargetKind):
 
 def usable(boxes: np.ndarray, sides: tuple[int, int]) -> tuple[np.ndarray, list[str | None]]:
     """Clips boxes (M, 4) to an image of `sides` (H, W); also returns why each cannot be used."""
-    height, width = sides
-    clipped = np.clip(boxes, 0, [height, width, height, width]).astype(np.float32)
-    reasons: list[str | None] = []
-    for box, inside in zip(boxes, clipped, strict=True):
-        if not np.isfinite(box).all():
-            reasons.append("its numbers are not finite")
-        elif (box[2:] <= box[:2]).any():
-            reasons.append("it has no area")
-        else:
-            outside = (inside[2:] <= inside[:2]).any()
-            reasons.append("it is outside of the image" if outside else None)
-    return clipped, reasons
+    clipped = np.clip(boxes, 0, np.tile(sides, 2)).astype(np.float32)
+    wrong = {
+        "its numbers are not finite": ~np.isfinite(boxes).all(axis=1),
+        "it has no area": (boxes[:, 2:] <= boxes[:, :2]).any(axis=1),
+        "it is outside of the image": (clipped[:, 2:] <= clipped[:, :2]).any(axis=1),
+    }
+    reasons = np.select(list(wrong.values()), list(wrong), "")
+    return clipped, [reason or None for reason in reasons.tolist()]

@@ -7,13 +7,12 @@ import dataclasses
 import os
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from keras_vit.data.target_kinds import CLASSES, MULTI_LABEL, TargetKind
 from keras_vit.files import read_file
-from keras_vit.storage.names import Names, repeated
+from keras_vit.storage.names import repeated, take
 from keras_vit.storage.paths import StoredFiles
 
 SPLITS = ("train", "validation", "test")
@@ -144,15 +143,10 @@ class Examples:
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Examples:
         """Returns a dataset of the images at `indices`, in that order, with the same classes."""
-
-        def take(values: Any) -> Any:
-            if isinstance(values, (StoredFiles, Names)):
-                return values.subset(indices)
-            return None if values is None else tuple(values[i] for i in indices)
-
-        fields = {n: take(getattr(self, n)) for n in ("names", "paths", "encoded", "splits")}
+        fields = {n: getattr(self, n) for n in ("names", "paths", "encoded", "splits")}
+        fields = {n: take(values, indices) for n, values in fields.items() if values is not None}
         targets = self.targets[np.asarray(indices, dtype=int)]
-        columns = {name: take(values) for name, values in self.columns.items()}
+        columns = {name: take(values, indices) for name, values in self.columns.items()}
         return dataclasses.replace(self, targets=targets, columns=columns, **fields)
 
     def places(self) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_vit import arguments
+from keras_vit.arguments import PositiveInt, check_kinds
 from keras_vit.constants import LARGE_PIXELS, MAX_PIXELS
 from keras_vit.data import exif, image_headers
 from keras_vit.data.decode_and_resize import (
@@ -61,12 +61,11 @@ class Limits:
         20000000
     """
 
-    max_bytes: int = 20_000_000
-    max_pixels: int = MAX_PIXELS
+    max_bytes: PositiveInt = 20_000_000
+    max_pixels: PositiveInt = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        arguments.positive_int("max_bytes", self.max_bytes)
-        arguments.positive_int("max_pixels", self.max_pixels)
+        check_kinds(self)
 
     @property
     def messages(self) -> tuple[str, ...]:

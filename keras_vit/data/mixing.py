@@ -28,19 +28,10 @@ def mix(
 
     MixUp computes lam * example + (1 - lam) * neighbor; CutMix pastes a rectangle of the neighbor,
     of 1 - lam of the area, into the example. Labels are mixed with the same weights. lam follows
-    Beta(a, a) with a = `mixup` or `cutmix`.
+    Beta(a, a) with a = `mixup` or `cutmix`, of which one or both are positive.
 
     Reference: https://arxiv.org/abs/1710.09412 and https://arxiv.org/abs/1905.04899
     """
-    if not mixup and not cutmix:
-        raise ValueError(
-            f"`mixup` or `cutmix` must be positive. Received: mixup={mixup}, cutmix={cutmix}"
-        )
-    if images.shape[0] is not None and images.shape[0] % 2:
-        raise ValueError(
-            "`images` must contain an even number of images, because images are mixed in pairs. "
-            f"Received: images of shape {images.shape}"
-        )
     places = tf.range(tf.shape(images)[0])
     neighbors = tf.bitwise.bitwise_xor(places, 1)
 

@@ -193,11 +193,12 @@ class _Pipeline:
         self.read, self.kind = reader(self.examples), self.examples.kind
         self.layers = read_layers(self.augmentation.layers)
         self.copies = self.augmentation.repeats
+        self.share = self.batch_size // self.shard[1]  # of a batch
         if self.balanced:
             self.drawn, self.copy = balanced_draws(self.examples.class_counts())
             self.copies = int(self.copy.max()) + 1
         check_augmentation(self.augmentation, self.kind)
-        if self.augmentation.mixes and self.batch_size // self.shard[1] % 2:
+        if self.augmentation.mixes and self.share % 2:
             raise ValueError(
                 "`batch_size` must be even on every worker for MixUp and CutMix, because images "
                 f"are mixed in pairs. Received: batch_size={self.batch_size}, shard={self.shard}"
@@ -220,29 +221,27 @@ class _Pipeline:
         def order(epoch: tf.Tensor) -> tf.data.Dataset:
             return self.order(epoch, tf.where(epoch == initial_epoch, initial_step, 0))
 
-        share = self.batch_size // self.shard[1]
         dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(order)
         # `fit` runs an extra step per epoch if the cardinality is unknown.
         remaining = (epochs - initial_epoch) * self.steps - initial_step
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(remaining * share))
-        dataset = dataset.map(self.example, tf.data.AUTOTUNE).batch(share, drop_remainder=True)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(remaining * self.share))
+        dataset = dataset.map(self.example, tf.data.AUTOTUNE).batch(self.share, drop_remainder=True)
         # Layers with their own seed generators depend on the order of calls.
         parallel = None if self.layers else tf.data.AUTOTUNE
         return read_ahead(dataset.map(self.batch, parallel))
 
     def order(self, epoch: tf.Tensor, initial_step: tf.Tensor) -> tf.data.Dataset:
         """Returns this worker's (epoch, image, position in the order) triples for an epoch."""
-        share = self.batch_size // self.shard[1]
         images = self.shuffled(epoch)
 
         @tf.autograph.experimental.do_not_convert
         def example(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            step, own = index // share, index % share
-            place = step * self.batch_size + self.shard[0] * share + own
+            step, own = index // self.share, index % self.share
+            place = step * self.batch_size + self.shard[0] * self.share + own
             return epoch, tf.gather(images, place), place
 
-        first = tf.cast(initial_step, tf.int64) * share
-        return tf.data.Dataset.range(first, self.steps * share).map(example)
+        first = tf.cast(initial_step, tf.int64) * self.share
+        return tf.data.Dataset.range(first, self.steps * self.share).map(example)
 
     def shuffled(self, epoch: tf.Tensor) -> tf.Tensor:
         """Returns an epoch's images in random order; copy `j` of image `i` is `i * copies + j`."""

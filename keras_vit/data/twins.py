@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
+from scipy.cluster.hierarchy import DisjointSet
 
 _SIDE = 64  # pixels; contents of smaller images are not compared
 #: Rows and columns of a thumbnail.
@@ -62,16 +61,11 @@ def find_twins(hashes: Mapping[str, np.ndarray | None]) -> tuple[tuple[str, ...]
     Args:
         hashes: Name of each image -> its `content_hash`.
     """
-    names = sorted(hashes)
-    position = {name: index for index, name in enumerate(names)}
-    pairs = [(position[a], position[b]) for a, b in (*_same_names(names), *_near(hashes))]
-    if not pairs:
-        return ()
-    links = sparse.coo_array((np.ones(len(pairs)), np.transpose(pairs)), (len(names), len(names)))
-    groups: dict[int, list[str]] = defaultdict(list)
-    for name, group in zip(names, csgraph.connected_components(links)[1], strict=True):
-        groups[group].append(name)
-    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+    pairs = [*_same_names(sorted(hashes)), *_near(hashes)]
+    groups = DisjointSet(sorted({name for pair in pairs for name in pair}))
+    for pair in pairs:
+        groups.merge(*pair)
+    return tuple(tuple(sorted(group)) for group in groups.subsets())
 
 
 def _same_names(names: Iterable[str]) -> Iterable[tuple[str, str]]:

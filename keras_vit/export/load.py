@@ -24,6 +24,7 @@ from keras_vit.models.inference_runtime import predictor_graph
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import class_rows
 from keras_vit.tasks.registry import of, trained_model
+from keras_vit.tasks.task import Table
 from keras_vit.weights.containers.guards import LARGEST_JSON
 from keras_vit.weights.whole_models import load_model
 
@@ -141,11 +142,11 @@ def embed(
     return rows(images, batch_size, *_on(network, preprocessing))
 
 
-class Embeddings:
+class Embeddings(Table):
     """Table of image features."""
 
     def __init__(self) -> None:
-        self.columns = ["file", "embedding", "message"]
+        super().__init__(["embedding"])
 
     def rows(self, file: str, found: tuple[np.ndarray, str]) -> list[dict[str, Any]]:
         """Returns the table row of one image."""

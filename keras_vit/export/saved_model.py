@@ -79,7 +79,9 @@ def write_saved_model(
     network, preprocessing = exported.network, exported.preprocessing
     with tempfile.TemporaryDirectory() as texts, files.atomic_path(path) as temporary:
         preprocessing_files.write_preprocessing(preprocessing, Path(texts))
-        served = exported.task.served(network, preprocessing, Path(texts), limits, precision)
+        served = exported.task.served_model(
+            network, preprocessing, exported.task.output, Path(texts), limits, precision
+        )
         # The endpoints contain their weights. Tracking the model as well, as in the Keras guide,
         # would store each weight twice.
         archive = keras.export.ExportArchive()

@@ -101,11 +101,7 @@ def convert_images(
         True
     """
     arguments.one_of("format", format, tuple(copying.FORMATS))
-    processes = arguments.positive_int(
-        "processes", os.cpu_count() if processes is None else processes
-    )
-    if max_side is not None:
-        arguments.positive_int("max_side", max_side)
+    processes = workers.check_options(processes, max_side)
     if window is not None and not (len(window) == 2 and window[0] < window[1]):
         raise ValueError(
             "`window` must be two numbers, the smaller number first. Received: "

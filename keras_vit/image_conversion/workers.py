@@ -12,6 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from keras_vit import arguments
+
+
+def check_options(processes: int | None, max_side: int | None) -> int:
+    """Checks options of a conversion; returns the number of processes, by default that of cores."""
+    if max_side is not None:
+        arguments.positive_int("max_side", max_side)
+    return arguments.positive_int("processes", os.cpu_count() if processes is None else processes)
+
 
 @contextlib.contextmanager
 def pool(processes: int, chunksize: int = 4) -> Iterator[Callable[..., Iterable]]:

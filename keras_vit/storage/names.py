@@ -55,11 +55,11 @@ class Names(Sequence[str]):
         return Names(self.array, self.rows[indices])
 
 
-def take(names: Sequence[str], indices: Sequence[int] | np.ndarray) -> Sequence[str]:
-    """Returns the names at `indices`, as a sequence of the same kind."""
-    if isinstance(names, Names):
-        return names.subset(indices)
-    return tuple(names[i] for i in indices)
+def take(values: Any, indices: Sequence[int] | np.ndarray) -> Any:
+    """Returns the names, or other values of files, at `indices`, as a sequence of the same kind."""
+    if hasattr(values, "subset"):  # `Names`, or contents of files
+        return values.subset(indices)
+    return tuple(values[i] for i in indices)
 
 
 def repeated(names: Sequence[str]) -> list[str]:

@@ -112,12 +112,8 @@ def pack(
         >>> sorted(path.name for path in destination.iterdir() if path.name[0] != ".")
         ['files-00000.tfrecord', 'packed_index.parquet', 'packing.json']
     """
-    processes = arguments.positive_int(
-        "processes", os.cpu_count() if processes is None else processes
-    )
+    processes = workers.check_options(processes, max_side)
     arguments.positive_int("shard_bytes", shard_bytes)
-    if max_side is not None:
-        arguments.positive_int("max_side", max_side)
     folder, destination = to_path(source), Path(destination).resolve()
     if not folder.is_dir():
         raise ValueError(f"`source` must be an existing folder. Received: {source}")
@@ -217,10 +213,10 @@ def unpack(
     if not is_packed(root):
         raise ValueError(f"`source` must be a folder of packed shards. Received: {source}")
     packed, destination = root.fs, Path(destination)
-    found = packed.find("", detail=True)
-    files = track(found.items(), "Unpacking", len(found), console=Console(stderr=True))
+    names = packed.find("")
+    bar = track(names, "Unpacking", len(names), console=Console(stderr=True))
     with naming_full_disk(destination):
-        for name, _ in files if progress else found.items():
+        for name in bar if progress else names:
             content, target = packed.cat_file(name), destination / name
             if not target.resolve().is_relative_to(destination.resolve()):
                 raise ValueError(
@@ -237,9 +233,8 @@ def unpack(
                     "`destination` must not contain other files of the same names. Received: "
                     f"{target}, which differs"
                 )
-    images = sum(info["image"] for info in found.values())
-    size = sum(info["size"] for info in found.values())
-    return Packed(len(found), images, size, len(packed.sizes))
+    images, size = int(packed.images.sum()), int(packed.lengths.sum())
+    return Packed(len(names), images, size, len(packed.sizes))
 
 
 def _shards(

@@ -16,11 +16,6 @@ from keras_vit.storage.names import take
 AnyPath = Any
 
 
-def is_url(source: str | os.PathLike[str]) -> bool:
-    """Returns whether a data source is in object storage."""
-    return str(source).startswith(URL_SCHEMES)
-
-
 def is_local(path: AnyPath) -> bool:
     """Returns whether a path is one of the operating system."""
     return isinstance(path, (str, os.PathLike))
@@ -41,7 +36,7 @@ def to_path(source: str | os.PathLike[str] | AnyPath) -> AnyPath:
     """
     if not is_local(source):
         return source
-    if not is_url(source):
+    if not str(source).startswith(URL_SCHEMES):
         local = Path(source).expanduser()
         return _packed(local) if (local / INDEX).is_file() else local
     from upath import UPath

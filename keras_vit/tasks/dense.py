@@ -1,18 +1,102 @@
-"""Image sizes and pictures of tasks whose targets are masks or boxes."""
+"""Base class of tasks whose targets are masks or boxes, with image sizes and pictures."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
+import keras
 import numpy as np
 
 from keras_vit import data
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
+from keras_vit.tasks.task import Details, Evaluation, Predictions, Task, output_batches
+from keras_vit.visualization.drawing import shorten, show, tiles
 
 SHOWN = 8  # images
+_LOST = 0.005  # of the score, by quantization or reduced precision
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DenseDetails(Details):
+    """Detailed evaluation: scores and the worst images.
+
+    Args:
+        scores: Scores of each class.
+        images: Pixels of the worst images.
+        pairs: Their targets and what is found, in their own pixels.
+        names: Their names.
+    """
+
+    images: Sequence[np.ndarray]
+    pairs: Sequence[Any]
+    names: Sequence[str]
+
+
+class DenseTask(Task):
+    """Base class of the tasks, which evaluate in the images' own pixels."""
+
+    report_kind: ClassVar[Any]
+    details_kind: ClassVar[type[DenseDetails]]
+    config: RunConfig
+
+    def target(self, examples: data.Examples, index: int) -> Any:
+        """Returns the target of an image, as `TargetKind.loaded` does for all images."""
+        return examples.targets[index]
+
+    def pair(self, target: Any, output: np.ndarray, preprocessing: Preprocessing) -> tuple:
+        """Returns an image's target and what the network's output contains, in its own pixels."""
+        raise NotImplementedError
+
+    def measure(self, pairs: Iterable[tuple], channels: int) -> float:
+        """Returns the score of pairs, given the number of channels of the network's output."""
+        raise NotImplementedError
+
+    def agree(self, found: np.ndarray, expected: np.ndarray, close: float) -> np.ndarray:
+        """Returns whether outputs in float32 are equal for each image (N,), bool."""
+        raise NotImplementedError
+
+    def pairs(self, model: keras.Model, examples: data.Examples, **options: Any) -> Iterator[tuple]:
+        """Yields the `pair` of each image; the options are those of `output_batches`."""
+        network, preprocessing = self.prediction_network(model)
+        for indices, outputs in output_batches(network, preprocessing, examples, **options):
+            for index, output in zip(indices, outputs, strict=True):
+                yield self.pair(self.target(examples, index), output, preprocessing)
+
+    def evaluate(self, model: keras.Model, examples: data.Examples, **options: Any) -> Evaluation:
+        """Evaluates a trained model; computes the worst images again, instead of keeping all."""
+        pairs = self.pairs(model, examples, **options)
+        report = self.report_kind.of(examples.class_names, pairs)
+        shown = examples.subset(report.worst[:SHOWN])
+        return Evaluation(report, (shown, list(self.pairs(model, shown))))
+
+    def details(
+        self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
+    ) -> DenseDetails:
+        shown, pairs = evaluation.found
+        return self.details_kind(evaluation.result, upright_pixels(shown), pairs, shown.names)
+
+    def agreement(
+        self, found: np.ndarray, expected: Predictions, close: float
+    ) -> tuple[np.ndarray, float]:
+        """Compares an exported file with the Keras model (see `Task.agreement`).
+
+        In float32, images agree by `agree`; smaller files agree on all images or on none, by
+        `measure`, which is returned as accuracy.
+        """
+
+        def measured(outputs: np.ndarray) -> float:
+            both = zip(expected.targets, outputs, strict=True)
+            pairs = (self.pair(*each, expected.preprocessing) for each in both)
+            return self.measure(pairs, outputs.shape[-1])
+
+        score = measured(found)
+        if close:
+            return self.agree(found, expected.outputs, close), score
+        agreeing = abs(measured(expected.outputs) - score) <= _LOST
+        return np.full(len(found), agreeing), score
 
 
 def with_image_size(
@@ -40,6 +124,31 @@ def with_image_size(
         recipe = recipe.replace(image_size=size)
         print(f"Image size: {size[0]} x {size[1]} (height x width); see --image-size.")
     return dataclasses.replace(config, recipe=recipe)
+
+
+def sheet(
+    images: Sequence[np.ndarray], titles: Sequence[str] | None = None, below: float = 0.0
+) -> Any:
+    """Draws images, at most four in a row, with a margin of `below` inches; returns the figure."""
+    columns = min(4, len(images))
+    rows = -(-len(images) // columns)
+    height = 3.0 * np.median([image.shape[0] / image.shape[1] for image in images])
+    figure, grid = tiles(rows, columns, 3.0 * columns, (height + 0.2) * rows + below)
+    for index, axes in enumerate(grid.ravel()[: len(images)]):
+        show(axes, images[index])
+        if titles:
+            axes.set_title(shorten(titles[index]), fontsize=7)
+    return figure
+
+
+def score_cells(rows: Sequence[Any]) -> list[list[str]]:
+    """Returns the cells of a table: name, scores and count of each class."""
+    return [[shorten(n), *(f"{score:.3f}" for score in s), str(count)] for n, *s, count in rows]
+
+
+def json_rows(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Returns rows as dictionaries, with None for NaN."""
+    return [{k: None if v != v else v for k, v in row._asdict().items()} for row in rows]
 
 
 def some(examples: data.Examples, number: int = SHOWN) -> data.Examples:

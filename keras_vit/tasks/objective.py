@@ -15,6 +15,8 @@ class Objective(keras.layers.Layer):
 
     Args:
         network: The functional model whose weights are trained.
+        mean: Name of the metric that is the mean of the outputs of `example_losses`, (B,), for
+            objectives with this metric alone; None for others.
 
     Examples:
         >>> class Norm(Objective):
@@ -27,9 +29,10 @@ class Objective(keras.layers.Layer):
         (5,)
     """
 
-    def __init__(self, network: keras.Model) -> None:
+    def __init__(self, network: keras.Model, mean: str | None = None) -> None:
         super().__init__(name="objective")
         self.network = network
+        self.mean = keras.metrics.Mean(mean) if mean else None
         self.built = True
 
     def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
@@ -47,11 +50,13 @@ class Objective(keras.layers.Layer):
 
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
         """Updates the metrics; `weight` (B,) is 0 for examples that only pad a batch."""
+        if self.mean:
+            self.mean.update_state(outputs, sample_weight=weight)
 
     @property
     def scores(self) -> list[keras.metrics.Metric]:
         """The metrics that are updated by `update_scores`."""
-        return []
+        return [self.mean] if self.mean else []
 
     @property
     def state(self) -> list[keras.Variable]:

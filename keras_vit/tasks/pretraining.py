@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import keras
@@ -22,16 +21,10 @@ class Pretraining(Task):
 
     command = "pretrain"
     unnamed = True
+    load = staticmethod(load_images)
     split = staticmethod(split_images)
+    check_model = staticmethod(zoo.require_name)
     config: PretrainConfig
-
-    @classmethod
-    def check_model(cls, name: str) -> None:
-        zoo.constructor(name)
-
-    @classmethod
-    def load(cls, source: str | os.PathLike[str]) -> data.Examples:
-        return load_images(source)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         network = build_encoder(self.config, dtype)

@@ -116,9 +116,7 @@ def evaluation_images(
         selection = "held out" if name == "validation" else f"the {name} split"
         return EvaluationImages(examples, selection, run.resolved().get("inventory"), audit)
     examples = task.load(source)
-    available = [
-        name for name in ("test", "validation", "train") if name in (examples.splits or ())
-    ]
+    available = [name for name in reversed(data.SPLITS) if examples.of_split(name).any()]
     if part and part not in available:
         raise ValueError(
             f"`--part` must be a split of {source}. Received: {part}; available splits: "
@@ -128,8 +126,7 @@ def evaluation_images(
     facts: list[str] = []
     if available:
         wanted = part or available[0]
-        splits = enumerate(examples.splits or ())
-        examples = examples.subset([i for i, split in splits if split == wanted])
+        examples = examples.subset(np.flatnonzero(examples.of_split(wanted)))
         facts.append(f"the {wanted} split")
     if run.config.is_file() and part != "train":
         trained = run.training_digests()

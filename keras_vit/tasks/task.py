@@ -12,7 +12,6 @@ import keras
 import numpy as np
 
 from keras_vit import arguments, data
-from keras_vit.data.image_reading import Limits
 from keras_vit.models import cloning, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.recipe import Recipe
@@ -50,39 +49,39 @@ class Evaluation(NamedTuple):
 
 
 class Prediction(Protocol):
-    """Interface of the prediction for one image."""
-
-    @property
-    def ok(self) -> bool:
-        """True if the image could be read."""
+    """Interface and base class of the prediction for one image."""
 
     @property
     def message(self) -> str:
         """The reason why the image could not be read, or an empty string."""
 
+    @property
+    def ok(self) -> bool:
+        """True if the image could be read."""
+        return not self.message
+
     def text(self, top: int = 3) -> str:
         """Returns the prediction as one line of text."""
 
 
-class Table(Protocol):
-    """Interface of a table of predictions."""
+class Table:
+    """Table of predictions; by default with a row of text for each image.
 
-    columns: list[str]
+    Args:
+        names: Names of the columns between `file` and `message`.
+    """
+
+    def __init__(self, names: Sequence[str] = ("prediction",)) -> None:
+        self.columns = ["file", *names, "message"]
+
+    def cells(self, found: Any) -> dict[str, Any]:
+        """Returns the cells of a readable image, by column."""
+        return {"prediction": found.text()}
 
     def rows(self, file: str, found: Any) -> list[dict[str, Any]]:
         """Returns the table rows of one image; missing values are None or omitted."""
-
-
-class TextTable:
-    """Table of predictions as text."""
-
-    def __init__(self) -> None:
-        self.columns = ["file", "prediction", "message"]
-
-    def rows(self, file: str, found: Prediction) -> list[dict[str, Any]]:
-        """Returns the table row of one image; missing values are None."""
-        text = found.text() if found.ok else None
-        return [{"file": file, "prediction": text, "message": found.message or None}]
+        cells = self.cells(found) if found.ok else {"message": found.message}
+        return [{**dict.fromkeys(self.columns), "file": file, **cells}]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -301,17 +300,6 @@ class Task:
         """Draws images with the predictions for them; returns the files by name."""
         return {}
 
-    def served(
-        self,
-        network: keras.Model,
-        preprocessing: Preprocessing,
-        texts: Path,
-        limits: Limits,
-        precision: str,
-    ) -> ServedModel:
-        """Returns the serving functions for exporting a trained network as a SavedModel."""
-        return self.served_model(network, preprocessing, self.output, texts, limits, precision)
-
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
@@ -353,7 +341,7 @@ class Task:
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:
         """Returns the table of `keras-vit predict --to`; by default predictions as text."""
-        return TextTable()
+        return Table()
 
     def next_commands(self, run: RunFolder) -> list[str]:
         """Returns suggested commands for a user whose run is complete."""

@@ -75,12 +75,9 @@ class BackgroundAudit:
 
     def _duplicates(self) -> list[str]:
         """Returns the names of images with equal pixels, a line for each group."""
-        if not self.checked:
-            return []
-        order = np.argsort(self._digests[: self.checked], kind="stable")
-        equal = self._digests[order[1:]] == self._digests[order[:-1]]
-        order = order[np.append(equal, False) | np.append(False, equal)]
-        order = order[self._digests[order] != b""]  # without unusable images
-        values, names = self._digests[order], self.examples.names
-        groups = np.split(order, np.flatnonzero(values[1:] != values[:-1]) + 1)
+        digests, names = self._digests[: self.checked], self.examples.names
+        _, number, counts = np.unique(digests, return_inverse=True, return_counts=True)
+        repeated = np.flatnonzero((counts[number] > 1) & (digests != b""))  # b"": unusable
+        order = repeated[np.argsort(number[repeated], kind="stable")]
+        groups = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
         return [" = ".join(names[int(i)] for i in group) for group in groups if len(group)]

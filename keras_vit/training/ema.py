@@ -46,9 +46,7 @@ class EvaluateAverages(keras.callbacks.Callback):
     weights are not bit-identical.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._weights: list[np.ndarray] | None = None
+    _weights: list[np.ndarray] | None = None
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         found = averages(self.model.optimizer)

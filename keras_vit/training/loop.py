@@ -39,8 +39,6 @@ from keras_vit.training.signals import SignalHandler
 from keras_vit.training.training_model import TrainingModel
 from keras_vit.visualization.training_curves import training_curves
 
-Split = Callable[..., tuple[np.ndarray, np.ndarray]]
-
 
 def fit_run(
     config: RunConfig | PretrainConfig,
@@ -222,7 +220,7 @@ def find_parts(
     *,
     resume: bool,
     writes: bool,
-    split: Split = data.split,
+    split: Callable[..., tuple[np.ndarray, np.ndarray]] = data.split,
 ) -> tuple[data.Examples, data.Examples, Inventory]:
     """Checks a run's images, unless they are too many; returns both parts and an inventory."""
     digests, twins = None, ()  # type: Any, Any

@@ -58,7 +58,7 @@ def test_every_class_has_a_column() -> None:
 
 def test_labels_that_are_present_are_named() -> None:
     several = Prediction(GOOD.probabilities, GOOD.top_labels, GOOD.top_scores, ("bee", "ant"))
-    table = Scores(LABELS, multi_label=True)
+    table = Scores(LABELS, further=["present"])
     assert "present" in table.columns
     assert table.rows("a.jpg", several)[0]["present"] == "bee|ant"
 

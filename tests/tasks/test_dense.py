@@ -5,7 +5,7 @@ import pytest
 
 from keras_vit import data
 from keras_vit.runs.config import RunConfig
-from keras_vit.tasks.dense import some, upright_pixels, with_image_size
+from keras_vit.tasks.dense import sheet, some, upright_pixels, with_image_size
 
 pytestmark = pytest.mark.tensorflow
 
@@ -27,3 +27,8 @@ def test_some_images_are_evenly_spaced() -> None:
     assert len(some(examples.subset(range(2)))) == 2
     first = upright_pixels(some(examples, 1))[0]
     assert (first.shape, first.dtype) == ((8, 8, 3), np.uint8)
+
+
+def test_a_sheet_shows_every_image() -> None:
+    figure = sheet([np.zeros((4, 6, 3), "uint8")] * 5, list("abcde"))
+    assert [axes.get_title() for axes in figure.axes[:5]] == list("abcde")

@@ -17,8 +17,9 @@ from PIL.ExifTags import Base
 from keras_vit.arguments import shortlist
 from keras_vit.constants import MAX_YAML
 from keras_vit.data.boxes import Boxes, Objects, usable
-from keras_vit.data.examples import SPLIT_NAMES, Examples
+from keras_vit.data.examples import Examples
 from keras_vit.data.sources.coco import coco_files, find_images
+from keras_vit.data.sources.masks import check_partners, partner_key
 from keras_vit.storage.find_files import find_files
 from keras_vit.storage.paths import AnyPath, names_below, placed, to_path
 
@@ -113,36 +114,20 @@ def _upright_sides(path: AnyPath) -> tuple[int, int]:
     return (width, height) if turned else (height, width)
 
 
-def _key(name: str, without: tuple[str, ...]) -> tuple[str, str]:
-    """Returns the split of a file, and its name without suffix and without some folders."""
-    *parents, file = PurePosixPath(name).parts
-    lower = [part.lower() for part in parents]
-    split = next((SPLIT_NAMES[part] for part in lower if part in SPLIT_NAMES), "")
-    rest = [p for p in lower if p not in SPLIT_NAMES and p not in without]
-    return split, "/".join([*rest, PurePosixPath(file).stem])
-
-
 def _voc(folder: AnyPath) -> tuple[list[str], list[_Image]]:
     folders = ("images", "jpegimages", "annotations", "labels", "xml")
-    files = {_key(name, folders): name for name in find_files(folder).images}
     found = [name for name in names_below(folder) if name.endswith(".xml")]
-    texts = {_key(name, folders): name for name in found}
+    files, texts = (
+        {partner_key(PurePosixPath(name).parts, folders): name for name in names}
+        for names in (find_files(folder).images, found)
+    )
     if not files or not texts:
         raise ValueError(
             "`data` must be images with boxes for the task detection: XML files of Pascal VOC, "
             "a JSON file of COCO, or data.yaml and text files of YOLO. Received: "
             f"data={str(folder)!r} with {len(files)} images and {len(texts)} XML files"
         )
-    for what, alone in (
-        ("Every image must have an XML file of the same name", files.keys() - texts.keys()),
-        ("Every XML file must have an image of the same name", texts.keys() - files.keys()),
-    ):
-        if alone:
-            names = [(files | texts)[key] for key in sorted(alone)]
-            raise ValueError(
-                f"{what}. Received: none for {len(alone)} of {len(files | texts)}: "
-                f"{shortlist(names, shown=20)}"
-            )
+    check_partners(files, texts, "an XML file")
     images = []
     for key, name in sorted(files.items()):
         path, text = folder / name, folder / texts[key]
@@ -227,7 +212,7 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
                 known = 0 <= int(label) < len(names)
                 box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
                 objects.append((names[int(label)] if known else "", box, False))
-        split = _key(name, ())[0] or None
+        split = partner_key(parts)[0] or None
         images.append(_Image(folder / name, split, sides, objects, file))
     if not images:
         raise ValueError(

@@ -92,16 +92,16 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
     return load_table(path, kind)
 
 
-def load_images(data: str | os.PathLike[str]) -> Examples:
+def load_images(source: str | os.PathLike[str]) -> Examples:
     """Loads the images of a data source, with or without labels."""
-    if str(data).startswith(arguments.LIBRARIES) or str(data) == "digits":
-        return load(data)
-    folder = to_path(data)
+    if str(source).startswith(arguments.LIBRARIES) or str(source) == "digits":
+        return load(source)
+    folder = to_path(source)
     if not folder.is_dir() or tables_of(folder) or not (found := find_files(folder)).images:
-        return load(data)
+        return load(source)
     if all("/" in name for name in found.images):
         with contextlib.suppress(NoClassFoldersError):
-            return load(data)
+            return load(source)
     return Examples(
         names=found.images,
         targets=np.zeros(len(found.images), "int32"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
-from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Collection, Sequence
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -20,11 +20,15 @@ IMAGE_FOLDERS = ("images", "image", "imgs", "jpegimages")
 MASK_FOLDERS = ("masks", "mask", "labels", "annotations", "segmentationclass")
 _SUFFIX = re.compile(r"_(mask|labels?|l|seg|segmentation|labelids|gtfine_labelids)$", re.I)
 _PHOTO_SUFFIX = re.compile(r"_leftimg8bit$", re.I)
+# Folders of images and of masks, and endings of the names of their files.
+_KINDS = ((IMAGE_FOLDERS, _PHOTO_SUFFIX), (MASK_FOLDERS, _SUFFIX))
 _VOID = re.compile(r"void|unlabell?ed|ignored?|ignore[ _]region", re.IGNORECASE)
 _SEEN = 20  # masks that are read to recognize 0 and 255
 
 #: Name of each class and its value in masks, a gray level, an index of a palette or a color.
 Classes = list[tuple[str, int | tuple[int, int, int]]]
+#: Name of each file by its `partner_key`.
+Keys = dict[tuple[str, str], str]
 
 
 def has_masks(folder: AnyPath) -> bool:
@@ -56,16 +60,7 @@ def load_masks(folder: AnyPath) -> Examples:
             f"Received: data={str(folder)!r} with {len(images)} images and {len(masks)} masks in "
             "such folders"
         )
-    for what, alone in (
-        ("Every image must have a mask of the same name", images.keys() - masks.keys()),
-        ("Every mask must have an image of the same name", masks.keys() - images.keys()),
-    ):
-        if alone:
-            files = [(images | masks)[key] for key in sorted(alone)]
-            raise ValueError(
-                f"{what}: add it, or remove the other. Received: none for {len(files)} of "
-                f"{len(images | masks)}: {shortlist(files, shown=20)}"
-            )
+    check_partners(images, masks, "a mask")
     keys = sorted(images)
     targets = np.array([reference(folder / masks[key]) for key in keys])
     class_names, kind = _described(folder, targets)
@@ -81,25 +76,46 @@ def load_masks(folder: AnyPath) -> Examples:
     )
 
 
-def _files(folder: AnyPath) -> tuple[dict, dict]:
-    """Returns the images and the masks by (split, name without folders of splits and suffix)."""
-    images: dict[tuple[str, str], str] = {}
-    masks: dict[tuple[str, str], str] = {}
+def check_partners(images: Keys, others: Keys, what: str) -> None:
+    """Raises `ValueError` unless each image has one of the other files, such as "a mask"."""
+    noun = what.partition(" ")[2]
+    for first, second, alone in (
+        ("image", what, images.keys() - others.keys()),
+        (noun, "an image", others.keys() - images.keys()),
+    ):
+        if alone:
+            files = [(images | others)[key] for key in sorted(alone)]
+            raise ValueError(
+                f"Every {first} must have {second} of the same name: add it, or remove the other. "
+                f"Received: none for {len(files)} of {len(images | others)}: "
+                f"{shortlist(files, shown=20)}"
+            )
+
+
+def partner_key(parts: Sequence[str], without: Collection[str] = ()) -> tuple[str, str]:
+    """Returns the split of a file, and its path without suffix, splits and some folders."""
+    *parents, file = parts
+    lower = [part.lower() for part in parents]
+    split = next((SPLIT_NAMES[part] for part in lower if part in SPLIT_NAMES), "")
+    rest = [part for part in lower if part not in SPLIT_NAMES and part not in without]
+    return split, "/".join([*rest, PurePosixPath(file).stem])
+
+
+def _files(folder: AnyPath) -> tuple[Keys, Keys]:
+    """Returns the images and the masks by `partner_key`, without the folder of all of them."""
+    found: tuple[Keys, Keys] = {}, {}
     for name in find_files(folder).images:
-        *parents, file = PurePosixPath(name).parts
-        lower = [part.lower() for part in parents]
-        for known, found in ((IMAGE_FOLDERS, images), (MASK_FOLDERS, masks)):
+        parts = PurePosixPath(name).parts
+        lower = [part.lower() for part in parts[:-1]]
+        for (known, ending), files in zip(_KINDS, found, strict=True):
             place = next((i for i, part in enumerate(lower) if part in known), None)
-            if place is None:
-                continue
-            splits = [SPLIT_NAMES[part] for part in lower if part in SPLIT_NAMES]
-            rest = [p for i, p in enumerate(lower) if i != place and p not in SPLIT_NAMES]
-            stem = (_PHOTO_SUFFIX if found is images else _SUFFIX).sub("", Path(file).stem)
-            key = (splits[0] if splits else "", "/".join([*rest, stem]))
-            # The second file of a name has no partner.
-            found[(key[0], name) if key in found else key] = name
-            break
-    return images, masks
+            if place is not None:
+                split, path = partner_key(parts[:place] + parts[place + 1 :])
+                key = (split, ending.sub("", path))
+                # The second file of a name has no partner.
+                files[(split, name) if key in files else key] = name
+                break
+    return found
 
 
 def _described(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], Masks]:

@@ -70,13 +70,12 @@ def _scores(scores: Report) -> Section:
 
 def _classes(scores: Report) -> Section:
     head = ["class", "precision", "recall", "F1", "images"]
-    rows = score_cells(scores.per_class)
     note = html_page.paragraph(
         "Precision: fraction of the predictions of this class that are correct. Recall: fraction "
         "of the images of this class that are predicted as this class.",
         note=True,
     )
-    table = html_page.table(head, rows)
+    table = html_page.table(head, score_cells(scores.per_class))
     return Section("classes", "Results for each class", [table, note])
 
 

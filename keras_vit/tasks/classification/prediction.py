@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks import task
 from keras_vit.tasks.classification.conformal import prediction_set
 from keras_vit.tasks.classification.out_of_distribution import split
 
@@ -16,7 +17,7 @@ BEST = 5  # classes of a prediction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(task.Prediction):
     """A classifier's prediction for one image.
 
     Args:
@@ -46,11 +47,6 @@ class Prediction:
     ood_score: float | None = None
     in_distribution: bool | None = None
     nearest: tuple[str, ...] | None = None
-
-    @property
-    def ok(self) -> bool:
-        """True if the image could be read."""
-        return not self.message
 
     @property
     def label(self) -> str | None:
@@ -151,22 +147,20 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
     return found
 
 
-class Scores:
+class Scores(task.Table):
     """Table of predictions, with one row per image."""
 
     def __init__(
         self,
         labels: Sequence[str] = (),
-        multi_label: bool = False,
         every_class: bool = False,
         further: Sequence[str] = (),
     ) -> None:
         places = range(2, min(BEST, len(labels) or BEST) + 1)
         scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
         self._every = [f"probability_{label}" for label in labels] if every_class else None
-        named = ["present"] if multi_label else []
         scores = scores if self._every is None else self._every
-        self.columns = ["file", "label", "score", *named, *further, *scores, "message"]
+        super().__init__(["label", "score", *further, *scores])
 
     def rows(self, file: str, found: Prediction) -> list[dict[str, Any]]:
         """Returns the table row of one image."""

@@ -54,6 +54,14 @@ from keras_vit.weights.whole_models import load_model
 _MISTAKES = 12  # on the evaluation page
 
 
+def inference_classifier(network: keras.Model) -> keras.Model:
+    """Returns a float32 model that outputs probabilities, for saving, evaluation and export."""
+    if not models.has_config(network):  # of keras.applications
+        return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]
+    thresholds = models.preprocessing_of(network).thresholds
+    return without_dropout(network, classifier_activation="sigmoid" if thresholds else "softmax")
+
+
 class Classification(Task):
     """Classification task: one class per image, softmax or sigmoid loss, accuracy as metric."""
 
@@ -67,6 +75,7 @@ class Classification(Task):
     multi_label = False
     served_model = ServedClassifier
     check_model = staticmethod(check_model)
+    inference_model = staticmethod(inference_classifier)
     prediction_network = staticmethod(last_activation.with_probabilities)
     predict = staticmethod(predict)
     prediction = staticmethod(prediction)
@@ -122,9 +131,6 @@ class Classification(Task):
     def fit_head(self, network: keras.Model, training: data.Examples) -> None:
         if self.config.recipe.ridge_head:
             fit_head(network, training, self.config.recipe.seed)
-
-    def inference_model(self, network: keras.Model) -> keras.Model:
-        return inference_classifier(network)
 
     def resolved(self, examples: data.Examples) -> dict[str, Any]:
         return {
@@ -207,8 +213,7 @@ class Classification(Task):
         )
 
     def draw(self, result: Report, folder: Path) -> dict[str, Path]:
-        picture = save_figure(confusion_matrix(result), folder / "confusion_matrix.png")
-        return {"confusion": picture}
+        return {"confusion": save_figure(confusion_matrix(result), folder / "confusion_matrix.png")}
 
     def draw_examples(
         self, examples: data.Examples, evaluation: Evaluation, folder: Path
@@ -252,13 +257,14 @@ class Classification(Task):
         return {**set_outputs(output, preprocessing), **scores}
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
-        several = preprocessing.thresholds is not None
-        further = [*(["set", "set_size"] if preprocessing.set_threshold is not None else [])]
+        further = ["present"] if preprocessing.thresholds is not None else []
+        if preprocessing.set_threshold is not None:
+            further += ["set", "set_size"]
         if preprocessing.ood_threshold is not None:
             further += ["ood_score", "in_distribution"]
         if preprocessing.training_images is not None:
             further += [f"nearest_{place}" for place in range(1, NEIGHBORS + 1)]
-        return Scores(preprocessing.class_names or (), several, every_class, further)
+        return Scores(preprocessing.class_names or (), every_class, further)
 
     def next_commands(self, run: RunFolder) -> list[str]:
         predict = arguments.command("predict", run.path, run.samples)
@@ -283,14 +289,6 @@ def set_temperature(path: Path, held_out: data.Examples, verbose: int = 0) -> Pr
     print(f"{path.name}: logits divided by the temperature {temperature:.3f}, to calibrate them.")
     outputs = with_temperature(found.outputs, temperature).astype(np.float32)
     return found._replace(outputs=outputs)
-
-
-def inference_classifier(network: keras.Model) -> keras.Model:
-    """Returns a float32 model that outputs probabilities, for saving, evaluation and export."""
-    if not models.has_config(network):  # of keras.applications
-        return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]
-    thresholds = models.preprocessing_of(network).thresholds
-    return without_dropout(network, classifier_activation="sigmoid" if thresholds else "softmax")
 
 
 def class_weights(training: data.Examples) -> np.ndarray:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from keras_vit.tasks.detection.report import SHOWN_SCORE, DetectionReport
-from keras_vit.visualization.drawing import open_axes, palette, shorten, show, tiles
+from keras_vit.visualization.drawing import open_axes, palette, shorten, tiles
 
 _DRAWN = 480  # pixels of the longer side of an image
 
@@ -48,19 +48,6 @@ def truths_and_predictions(
         truth = objects_on(image, objects, names)
         drawn.append((truth, boxes_on(image, kept, kept[:, 5], names)))
     return drawn
-
-
-def sheet(images: Sequence[np.ndarray], titles: Sequence[str] | None = None) -> Figure:
-    """Draws images, at most four in a row."""
-    columns = min(4, len(images))
-    rows = -(-len(images) // columns)
-    height = 3.0 * np.median([image.shape[0] / image.shape[1] for image in images])
-    figure, grid = tiles(rows, columns, 3.0 * columns, (height + 0.2) * rows)
-    for index, axes in enumerate(grid.ravel()[: len(images)]):
-        show(axes, images[index])
-        if titles:
-            axes.set_title(shorten(titles[index]), fontsize=7)
-    return figure
 
 
 def precision_recall(report: DetectionReport) -> Figure:

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-
+from keras_vit.tasks.dense import DenseDetails
 from keras_vit.tasks.detection.figures import precision_recall, truths_and_predictions
 from keras_vit.tasks.detection.report import SHOWN_SCORE, DetectionReport, errors_of
-from keras_vit.tasks.task import Details
 from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import to_svg
 from keras_vit.visualization.html_page import Section
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DetectionDetails(Details):
-    """Detailed evaluation of a detector: scores and the images with the most errors.
+class DetectionDetails(DenseDetails):
+    """Scores and the images with the most errors.
 
-    Args:
-        scores: Scores of each class.
-        images: Pixels of the images with the most errors.
-        pairs: Their true and their found objects, as for `DetectionReport.of`.
-        names: Their names.
+    `pairs` has their true and their found objects, as for `DetectionReport.of`.
     """
 
     scores: DetectionReport
-    images: Sequence[np.ndarray]
-    pairs: Sequence[Any]
-    names: Sequence[str]
 
     def sections(self) -> list[Section]:
         scores = self.scores

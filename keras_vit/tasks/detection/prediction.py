@@ -20,6 +20,7 @@ from keras_vit.data.geometry import centered_geometry, uncut_boxes
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.detection.figures import boxes_on
 from keras_vit.tasks.detection.report import SHOWN_SCORE
+from keras_vit.tasks.task import Prediction, Table
 
 MOST = 300  # objects of an image
 CANDIDATES = 1000  # cells with the highest scores
@@ -69,7 +70,7 @@ def suppressed(boxes: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DetectionPrediction:
+class DetectionPrediction(Prediction):
     """Objects in one image, or the reason why it cannot be read.
 
     Args:
@@ -85,16 +86,11 @@ class DetectionPrediction:
 
     @classmethod
     def of(
-        cls, output: np.ndarray, preprocessing: Preprocessing, message: str = ""
+        cls, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
     ) -> DetectionPrediction:
         """Creates the prediction from boxes and scores of the model (A, 4 + K)."""
         find = functools.partial(found_objects, output, preprocessing)
         return cls(preprocessing.class_names or (), find, message)
-
-    @property
-    def ok(self) -> bool:
-        """True if the image could be read."""
-        return not self.message
 
     def objects(self, sides: Sides, least: float = SHOWN_SCORE) -> np.ndarray:
         """Returns the objects (M, 6) with scores of at least `least`, see `found_objects`."""
@@ -128,12 +124,11 @@ def _given(rows: np.ndarray, sides: Sides) -> np.ndarray:
     return rows
 
 
-class ObjectTable:
+class ObjectTable(Table):
     """Table of objects, one row each, with pictures of the images and their boxes."""
 
     def __init__(self, preprocessing: Preprocessing) -> None:
-        box = ("left", "top", "right", "bottom")
-        self.columns = ["file", "class", "score", *box, "message"]
+        super().__init__(["class", "score", "left", "top", "right", "bottom"])
         self._preprocessing = preprocessing
         self._written = 0
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit import arguments
 from keras_vit.arguments import text_table
-from keras_vit.visualization.drawing import shorten
+from keras_vit.data.sources.coco import require_pycocotools
+from keras_vit.tasks.dense import json_rows, score_cells
 
 SHOWN_SCORE = 0.3  # of boxes that are drawn, and counted as false alarms
 _MATCHED = 0.5  # IoU of an object that is found
@@ -64,7 +63,7 @@ class DetectionReport:
 
         True objects are rows of `data.boxes.Objects`, found ones those of `found_objects`.
         """
-        require_pycocotools()
+        require_pycocotools("Average precision needs")
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
 
@@ -101,12 +100,8 @@ class DetectionReport:
             threshold: Index of the IoU threshold; None for the mean of all.
             area: Index of the objects' area: all, small, medium or large.
         """
-        precision = (
-            self.precision[..., area]
-            if threshold is None
-            else self.precision[threshold : threshold + 1, ..., area]
-        )
-        means = precision.mean(axis=(0, 1))
+        thresholds = slice(None) if threshold is None else slice(threshold, threshold + 1)
+        means = self.precision[thresholds, ..., area].mean(axis=(0, 1))
         return np.where(means < 0, np.nan, means)
 
     @property
@@ -132,6 +127,11 @@ class DetectionReport:
         return _mean(self.average())
 
     @property
+    def worst(self) -> np.ndarray:
+        """Indices of the images (N,), those with the most errors first."""
+        return np.argsort(-self.errors.sum(axis=1), kind="stable")
+
+    @property
     def by_area(self) -> dict[str, float]:
         """Mean average precision for small, medium and large objects, if there are any."""
         means = {name: _mean(self.average(area=i)) for i, name in enumerate(_AREAS) if i}
@@ -139,10 +139,7 @@ class DetectionReport:
 
     def table(self) -> list[list[str]]:
         """Returns the scores of the classes as the cells of a table, below its header."""
-        rows = [["class", "AP50", "AP75", "AP", "objects"]]
-        for name, *scores, objects in self.per_class:
-            rows.append([shorten(name), *(f"{score:.3f}" for score in scores), str(objects)])
-        return rows
+        return [["class", "AP50", "AP75", "AP", "objects"], *score_cells(self.per_class)]
 
     def text(self) -> str:
         """Formats the result as a table."""
@@ -157,21 +154,12 @@ class DetectionReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as a dictionary; scores of absent classes are None."""
-        rows = [
-            {k: None if v != v else v for k, v in row._asdict().items()} for row in self.per_class
-        ]
         return {
             "num_examples": len(self.errors),
             **{"ap50": self.ap50, "ap75": self.ap75, "ap": self.ap},
             **{f"ap_{name}": ap for name, ap in self.by_area.items()},
-            "per_class": rows,
+            "per_class": json_rows(self.per_class),
         }
-
-
-def require_pycocotools() -> None:
-    """Raises `ImportError` unless pycocotools is installed."""
-    if importlib.util.find_spec("pycocotools") is None:
-        raise ImportError(f"Average precision needs pycocotools; {arguments.install_hint('coco')}")
 
 
 def _annotation(image: int, box: Any, label: float, **further: Any) -> dict[str, Any]:

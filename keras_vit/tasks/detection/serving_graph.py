@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.geometry import centered_geometry
 from keras_vit.tasks.detection.prediction import CANDIDATES, MOST, OVERLAP
 from keras_vit.tasks.detection.report import SHOWN_SCORE
@@ -35,7 +34,7 @@ class ServedDetection(ServedModel):
     def answer_bytes(self, image_bytes: tf.Tensor) -> Answer:
         """Returns the objects in encoded images in a string tensor of shape (B,)."""
         read = self._read(image_bytes)
-        found = self.answer_images(scale(read.pixels, self.preprocessing))[self._output]
+        found = self.answer_pixels(read.pixels)[self._output]
         most = min(MOST, found.shape[1])
         scores, best = tf.math.top_k(
             tf.reduce_max(found[..., 4:], axis=-1), min(CANDIDATES, found.shape[1])

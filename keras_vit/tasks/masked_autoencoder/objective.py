@@ -67,9 +67,6 @@ class MaskedAutoencoderObjective(Objective):
                 "which encodes some of the tokens. Received: position_embedding="
                 f"{positions.position_embedding!r}"
             )
-        arguments.positive_int("decoder_width", decoder_width)
-        arguments.positive_int("decoder_depth", decoder_depth)
-        arguments.positive_int("decoder_heads", decoder_heads)
         if decoder_width % 4 or decoder_width % decoder_heads:
             raise ValueError(
                 "`decoder_width` must be a multiple of 4 and of `decoder_heads`. "

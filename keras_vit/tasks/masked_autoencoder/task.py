@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_vit import data, models
 from keras_vit.runs.run_folder import RunFolder
+from keras_vit.tasks.dense import some
 from keras_vit.tasks.masked_autoencoder.figures import reconstruction_sheet
 from keras_vit.tasks.masked_autoencoder.objective import (
     MaskedAutoencoderObjective,
@@ -18,8 +18,6 @@ from keras_vit.tasks.masked_autoencoder.objective import (
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.pretraining import Pretraining
 from keras_vit.visualization.drawing import save_figure
-
-_PICTURES = 8  # images in reconstruction.png
 
 
 class MaskedAutoencoder(Pretraining):
@@ -40,10 +38,8 @@ class MaskedAutoencoder(Pretraining):
     def draw_training(
         self, run: RunFolder, objective: Any, validation: data.Examples
     ) -> dict[str, Path]:
-        chosen = np.linspace(0, len(validation) - 1, min(_PICTURES, len(validation)))
-        preprocessing = models.preprocessing_of(objective.network)
-        some = validation.subset(np.unique(chosen.round().astype(int)))
-        batches = data.evaluation_dataset(some, preprocessing, batch_size=len(some))
+        shown, preprocessing = some(validation), models.preprocessing_of(objective.network)
+        batches = data.evaluation_dataset(shown, preprocessing, batch_size=len(shown))
         images, _ = next(iter(batches))
         columns = (
             preprocessing.to_rgb(preprocessing.unscale(found))

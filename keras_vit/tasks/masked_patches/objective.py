@@ -42,7 +42,7 @@ class MaskedPatchesObjective(Objective):
         mask_ratio: float = 0.5,
         seed: int | None = None,
     ) -> None:
-        super().__init__(network)
+        super().__init__(network, mean="color_accuracy")
         self.mask_ratio = arguments.rate("mask_ratio", mask_ratio)
         self.encoder = TokenEncoder(network)
         self.num_corrupted = round(self.encoder.num_patches * self.mask_ratio)
@@ -66,7 +66,6 @@ class MaskedPatchesObjective(Objective):
         )
         self.colors.build((None, self.encoder.num_patches, width))
         self.seed_generator = ReplicaSeedGenerator(seed)
-        self.color_accuracy = keras.metrics.Mean("color_accuracy")
 
     def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
         noise = self.noise(ops.shape(x)[0], self.seed_generator if training else VALIDATION_SEED)
@@ -79,13 +78,6 @@ class MaskedPatchesObjective(Objective):
             for numbers in (losses, right)
         )
         return losses, right
-
-    def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
-        self.color_accuracy.update_state(outputs, sample_weight=weight)
-
-    @property
-    def scores(self) -> list[keras.metrics.Metric]:
-        return [self.color_accuracy]
 
     def noise(self, batch: Any, seed: Any) -> Any:
         """Samples random numbers that decide which patches are corrupted, and in which way."""

@@ -10,7 +10,6 @@ from keras_vit.visualization.drawing import COLORS, GRAY, open_axes, shorten
 
 _MAX_LABELS = 100  # of more labels, only those with the lowest average precision are drawn
 _ROW = 0.24  # inch
-_PRECISION, _F1 = COLORS[0], GRAY
 
 
 def label_scores(report: MultiLabelReport) -> Figure:
@@ -41,7 +40,7 @@ def label_scores(report: MultiLabelReport) -> Figure:
         places,
         [row.average_precision or 0.0 for row in rows],
         height=0.6,
-        color=_PRECISION,
+        color=COLORS[0],
         label="average precision",
     )
     axes.plot(
@@ -50,7 +49,7 @@ def label_scores(report: MultiLabelReport) -> Figure:
         linestyle="none",
         marker="o",
         markersize=5,
-        color=_F1,
+        color=GRAY,
         markeredgecolor="white",
         label="F1 at the threshold",
     )

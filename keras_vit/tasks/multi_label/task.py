@@ -81,18 +81,15 @@ class MultiLabel(Classification):
         return MultiLabelDetails(evaluation.result, slices)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
-        picture = save_figure(figures.label_scores(result), folder / "label_scores.png")
-        return {"confusion": picture}
+        return {"confusion": save_figure(figures.label_scores(result), folder / "label_scores.png")}
 
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
-    """Changes the loss in a configuration to sigmoid if the images are multi-label.
+    """Changes the loss in a configuration to sigmoid, for multi-label images.
 
     A softmax requires exclusive classes. The change is printed as a note instead of an error,
     because an explicit softmax cannot be distinguished from the default.
     """
-    if not examples.multi_label:
-        return config
     if config.recipe.distillation != "none":
         raise ValueError(
             "`distillation` must be 'none' for multi-label data. Received: "

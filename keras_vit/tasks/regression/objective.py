@@ -20,18 +20,10 @@ class RegressionObjective(Objective):
     """Mean squared error, and mean absolute error, in standard deviations of the targets."""
 
     def __init__(self, network: keras.Model) -> None:
-        super().__init__(network)
+        super().__init__(network, mean="mae")
         self.deviations = np.array(network.get_layer(UNITS).scale, "float32")
-        self.error = keras.metrics.Mean("mae")
 
     def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
         values = ops.cast(self.network(x, training=training), "float32")  # (B, D)
         errors = (values - y) / self.deviations
         return ops.mean(errors**2, axis=-1), ops.mean(ops.abs(errors), axis=-1)
-
-    def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
-        self.error.update_state(outputs, sample_weight=weight)
-
-    @property
-    def scores(self) -> list[keras.metrics.Metric]:
-        return [self.error]

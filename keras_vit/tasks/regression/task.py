@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,37 +21,29 @@ from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.regression.figures import scatter_plot
 from keras_vit.tasks.regression.objective import UNITS, RegressionObjective
 from keras_vit.tasks.regression.report import RegressionReport
-from keras_vit.tasks.task import Predictions, Task
+from keras_vit.tasks.task import Prediction, Predictions, Table, Task
 from keras_vit.visualization.contact_sheet import contact_sheet
 from keras_vit.visualization.drawing import save_figure
 
 
-class Values(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Values(Prediction):
     """Predicted numbers of one image, by name, or the reason why it cannot be read."""
 
     values: dict[str, float]
     message: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if the image could be read."""
-        return not self.message
 
     def text(self, top: int = 3) -> str:
         """Returns the numbers as one line of text."""
         return self.message or ", ".join(f"{n} {value:.4g}" for n, value in self.values.items())
 
 
-class ValueTable:
+class ValueTable(Table):
     """Table of predicted numbers."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.columns = ["file", *names, "message"]
-
-    def rows(self, file: str, found: Values) -> list[dict[str, Any]]:
-        """Returns the table row of one image; missing values are None."""
-        empty = dict.fromkeys(self.columns)
-        return [{**empty, "file": file, **found.values, "message": found.message or None}]
+    def cells(self, found: Values) -> dict[str, Any]:
+        """Returns the numbers by name."""
+        return found.values
 
 
 class Regression(Task):
@@ -60,11 +53,8 @@ class Regression(Task):
     monitor = ("mae", "min")
     recipe = "regression"
     output = "values"
+    check_model = staticmethod(zoo.require_name)
     config: RunConfig
-
-    @classmethod
-    def check_model(cls, name: str) -> None:
-        zoo.constructor(name)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:

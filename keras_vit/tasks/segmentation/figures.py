@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from keras_vit.data.masks import IGNORED
+from keras_vit.tasks.dense import sheet
 from keras_vit.tasks.segmentation.report import SegmentationReport
-from keras_vit.visualization.drawing import GRAY, open_axes, palette, shorten, show, tiles
+from keras_vit.visualization.drawing import GRAY, open_axes, palette, shorten, tiles
 
 _DRAWN = 480  # pixels of the longer side of an image
 _OPACITY = 0.55  # of a mask on its image
@@ -36,32 +37,25 @@ def overlays(
     titles: Sequence[str] | None = None,
 ) -> Figure:
     """Draws images with their masks, at most four in a row, and the colors of the classes."""
-    columns = min(4, len(images))
-    rows = -(-len(images) // columns)
-    height = 3.0 * np.median([image.shape[0] / image.shape[1] for image in images])
-    figure, grid = tiles(rows, columns, 3.0 * columns, (height + 0.2) * rows + 0.6)
-    for index, axes in enumerate(grid.ravel()[: len(images)]):
-        show(axes, overlay(images[index], masks[index], len(names)))
-        if titles:
-            axes.set_title(titles[index], fontsize=7)
-    pairs = zip(palette(len(names)) / 255, names, strict=True)
-    patches = [Patch(color=color, label=shorten(name)) for color, name in pairs]
+    drawn = [overlay(*pair, len(names)) for pair in zip(images, masks, strict=True)]
+    figure = sheet(drawn, titles, below=0.6)
+    colors = zip(palette(len(names)) / 255, names, strict=True)
+    patches = [Patch(color=color, label=shorten(name)) for color, name in colors]
     figure.legend(handles=patches[:30], loc="outside lower center", ncols=6, fontsize=7)
     return figure
 
 
 def truths_and_predictions(
     images: Sequence[np.ndarray],
-    truths: Sequence[np.ndarray],
-    maps: Sequence[np.ndarray],
+    pairs: Sequence[Sequence[np.ndarray]],
     names: Sequence[str],
     titles: Sequence[str],
 ) -> Figure:
     """Draws pairs of images, with their masks and with the predicted classes."""
-    pairs = [mask for pair in zip(truths, maps, strict=True) for mask in pair]
+    masks = [mask for pair in pairs for mask in pair]
     twice = [image for image in images for _ in range(2)]
-    said = [text for title in titles for text in (shorten(title), "prediction")]
-    return overlays(twice, pairs, names, said)
+    said = [text for title in titles for text in (title, "prediction")]
+    return overlays(twice, masks, names, said)
 
 
 def class_scores(report: SegmentationReport) -> Figure:

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
+from keras_vit.tasks.dense import DenseDetails
 from keras_vit.tasks.segmentation.figures import class_scores, overlay
 from keras_vit.tasks.segmentation.report import SegmentationReport
-from keras_vit.tasks.task import Details
 from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import shorten, to_svg
 from keras_vit.visualization.html_page import Section
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SegmentationDetails(Details):
-    """Detailed evaluation of a segmentation: scores, confused classes and the worst images.
+class SegmentationDetails(DenseDetails):
+    """Scores, confused classes and the images with the lowest mean IoU.
 
-    Args:
-        scores: Scores of each class.
-        images: Pixels of the images with the lowest mean IoU.
-        truths: Their masks.
-        maps: Their predicted classes.
-        names: Their names.
+    `pairs` has their masks and their predicted classes.
     """
 
     scores: SegmentationReport
-    images: Sequence[np.ndarray]
-    truths: Sequence[np.ndarray]
-    maps: Sequence[np.ndarray]
-    names: Sequence[str]
 
     def sections(self) -> list[Section]:
         scores = self.scores
@@ -58,9 +48,7 @@ class SegmentationDetails(Details):
 
     def _pictures(self) -> list[str]:
         items, classes = [], len(self.scores.names)
-        for image, *masks, name in zip(
-            self.images, self.truths, self.maps, self.names, strict=True
-        ):
+        for image, masks, name in zip(self.images, self.pairs, self.names, strict=True):
             items.append(([overlay(image, mask, classes) for mask in masks], name))
         note = html_page.paragraph("At the left the mask, at the right the prediction.", note=True)
         return [note, html_page.pictures(items)]

@@ -5,9 +5,9 @@ Letters: H, W height and width of the image; h, w of the network's output; K cla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -17,10 +17,12 @@ from keras_vit.data.class_maps import found_classes
 from keras_vit.data.decode_and_resize import decode
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.segmentation.figures import overlay
+from keras_vit.tasks.task import Prediction, Table
 from keras_vit.visualization.drawing import palette
 
 
-class SegmentationPrediction(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class SegmentationPrediction(Prediction):
     """Class of each pixel of one image, or the reason why it cannot be read.
 
     Args:
@@ -32,11 +34,6 @@ class SegmentationPrediction(NamedTuple):
     logits: np.ndarray
     preprocessing: Preprocessing
     message: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if the image could be read."""
-        return not self.message
 
     @property
     def shares(self) -> dict[str, float]:
@@ -57,17 +54,14 @@ class SegmentationPrediction(NamedTuple):
         return ", ".join(f"{name} {share:.1%}" for name, share in largest)
 
 
-class ShareTable:
+class ShareTable(Table):
     """Table of the fractions of pixels of each class, with pictures of the masks."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.columns = ["file", *names, "message"]
-        self._written = 0
+    _written = 0  # images
 
-    def rows(self, file: str, found: SegmentationPrediction) -> list[dict[str, Any]]:
-        """Returns the table row of one image; missing values are None."""
-        cells = found.shares if found.ok else {"message": found.message}
-        return [{**dict.fromkeys(self.columns), "file": file, **cells}]
+    def cells(self, found: SegmentationPrediction) -> dict[str, Any]:
+        """Returns the fractions by name."""
+        return found.shares
 
     def write_pictures(self, folder: Path, file: str, found: SegmentationPrediction) -> None:
         """Writes the mask of an image, with a palette, and the image with its mask on it."""

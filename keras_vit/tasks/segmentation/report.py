@@ -15,7 +15,7 @@ from scipy import ndimage
 
 from keras_vit.arguments import text_table
 from keras_vit.data.masks import IGNORED
-from keras_vit.visualization.drawing import shorten
+from keras_vit.tasks.dense import json_rows, score_cells
 
 _TOLERANCE = 0.0075  # of a boundary, as a fraction of the image's diagonal
 _DRAWS = 1000  # of the bootstrap
@@ -105,17 +105,14 @@ class SegmentationReport:
         return float(low), float(high)
 
     @property
-    def image_ious(self) -> np.ndarray:
-        """Mean IoU of each image over its classes, (N,)."""
+    def worst(self) -> np.ndarray:
+        """Indices of the images (N,), those with the lowest mean IoU over their classes first."""
         ious = [_ious(each) for each in self.counts]
-        return np.array([np.nanmean(each) if np.isfinite(each).any() else 1 for each in ious])
+        return np.argsort([np.nanmean(each) if np.isfinite(each).any() else 1 for each in ious])
 
     def table(self) -> list[list[str]]:
         """Returns the scores of the classes as the cells of a table, below its header."""
-        rows = [["class", "IoU", "accuracy", "boundary F1", "pixels"]]
-        for name, *scores, pixels in self.per_class:
-            rows.append([shorten(name), *(f"{score:.3f}" for score in scores), str(pixels)])
-        return rows
+        return [["class", "IoU", "accuracy", "boundary F1", "pixels"], *score_cells(self.per_class)]
 
     def text(self) -> str:
         """Formats the result as a table."""
@@ -129,22 +126,19 @@ class SegmentationReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as a dictionary; scores of absent classes are None."""
-        rows = [
-            {k: None if v != v else v for k, v in row._asdict().items()} for row in self.per_class
-        ]
         return {
             "num_examples": len(self.counts),
             "mean_iou": self.mean_iou,
             "mean_iou_interval": list(self.interval),
             "pixel_accuracy": self.pixel_accuracy,
             "boundary_f1": self.boundary_f1,
-            "per_class": rows,
+            "per_class": json_rows(self.per_class),
         }
 
 
-def mean_iou(pairs: Any, size: int) -> float:
-    """Computes the mean IoU of `size` classes from pairs of true and predicted classes (H, W)."""
-    counts = [_pixels(true, found, size)[1] for true, found in pairs]
+def mean_iou(pairs: Any, channels: int) -> float:
+    """Computes the mean IoU of classes, one for each channel, from pairs of true and predicted."""
+    counts = [_pixels(true, found, channels)[1] for true, found in pairs]
     return float(np.nanmean(_ious(np.sum(counts, axis=0))))
 
 

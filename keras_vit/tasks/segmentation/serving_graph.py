@@ -9,7 +9,6 @@ from __future__ import annotations
 import tensorflow as tf
 
 from keras_vit.data.class_maps import class_map
-from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.masks import IGNORED
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
 from keras_vit.visualization.drawing import palette
@@ -43,7 +42,7 @@ class ServedSegmentation(ServedModel):
 
     def _maps(self, image_bytes: tf.Tensor, confident: bool) -> Answer:
         read = self._read(image_bytes)
-        logits = self.answer_images(scale(read.pixels, self.preprocessing))[self._output]
+        logits = self.answer_pixels(read.pixels)[self._output]
         classes = logits.shape[-1]
         colors = tf.constant([*palette(classes).tolist(), *[[0, 0, 0]] * (256 - classes)], tf.uint8)
 

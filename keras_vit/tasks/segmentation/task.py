@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.storage.paths import to_path
 from keras_vit.tasks.build import build_encoder
-from keras_vit.tasks.dense import SHOWN, some, upright_pixels, with_image_size
+from keras_vit.tasks.dense import DenseTask, some, upright_pixels, with_image_size
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.segmentation import figures
 from keras_vit.tasks.segmentation.objective import SegmentationObjective
@@ -30,11 +30,10 @@ from keras_vit.tasks.segmentation.page import SegmentationDetails
 from keras_vit.tasks.segmentation.prediction import SegmentationPrediction, ShareTable
 from keras_vit.tasks.segmentation.report import SegmentationReport, mean_iou
 from keras_vit.tasks.segmentation.serving_graph import ServedSegmentation
-from keras_vit.tasks.task import Evaluation, Predictions, Task, output_batches
+from keras_vit.tasks.task import Evaluation, Task
 from keras_vit.visualization.drawing import save_figure
 
 _AGREEING = 0.999  # of the pixels of an image
-_LOST = 0.005  # of the mean IoU, by quantization or reduced precision
 _LARGEST = 512  # pixels of the longer side, by default
 _MEASURED = 50  # masks
 
@@ -49,7 +48,7 @@ def masks_of(examples: data.Examples) -> Masks:
     return examples.kind
 
 
-class Segmentation(Task):
+class Segmentation(DenseTask):
     """Segmentation task: a class for each pixel, from masks."""
 
     name = "segmentation"
@@ -59,11 +58,10 @@ class Segmentation(Task):
     pipeline_tag = "image-segmentation"
     served_model = ServedSegmentation
     compared_signature = "logits"
-    config: RunConfig
-
-    @classmethod
-    def check_model(cls, name: str) -> None:
-        zoo.constructor(name)
+    measure = staticmethod(mean_iou)
+    report_kind = SegmentationReport
+    details_kind = SegmentationDetails
+    check_model = staticmethod(zoo.require_name)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:
@@ -97,47 +95,24 @@ class Segmentation(Task):
             weights = (1 / np.log(1.02 + counts / counts.sum())).astype("float32")
         return SegmentationObjective(network, weights, dice=loss == "softmax_dice")
 
-    def masks_and_maps(
-        self, model: keras.Model, examples: data.Examples, batch_size: int = 32, verbose: int = 0
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the mask and the predicted class of each pixel of each image, in its own size."""
-        network, preprocessing = self.prediction_network(model)
-        kind = masks_of(examples)
-        for indices, outputs in output_batches(
-            network, preprocessing, examples, batch_size, verbose
-        ):
-            for index, logits in zip(indices, outputs, strict=True):
-                mask = kind.read(examples.targets[index])
-                yield mask, found_classes(logits, mask.shape, preprocessing)
+    def target(self, examples: data.Examples, index: int) -> np.ndarray:
+        return masks_of(examples).read(examples.targets[index])
 
-    def evaluate(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
-    ) -> Evaluation:
-        pairs = self.masks_and_maps(model, examples, batch_size, verbose)
-        report = SegmentationReport.of(examples.class_names, pairs)
-        shown = examples.subset(np.argsort(report.image_ious)[:SHOWN])
-        masks, maps = zip(*self.masks_and_maps(model, shown), strict=True)
-        return Evaluation(report, (shown, masks, maps))
+    def pair(self, target: Any, output: np.ndarray, preprocessing: Preprocessing) -> tuple:
+        """Returns the mask and the predicted class of each pixel."""
+        return target, found_classes(output, target.shape, preprocessing)
 
-    def details(
-        self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
-    ) -> SegmentationDetails:
-        shown, masks, maps = evaluation.found
-        return SegmentationDetails(
-            evaluation.result, upright_pixels(shown), masks, maps, shown.names
-        )
+    def agree(self, found: np.ndarray, expected: np.ndarray, close: float) -> np.ndarray:
+        """Returns whether most pixels of each image have the same class."""
+        same = found.argmax(axis=-1) == expected.argmax(axis=-1)
+        return same.reshape(len(same), -1).mean(axis=1) >= _AGREEING
 
     def draw_examples(
         self, examples: data.Examples, evaluation: Evaluation, folder: Path
     ) -> dict[str, Path]:
-        shown, masks, maps = evaluation.found
+        shown, pairs = evaluation.found
         figure = figures.truths_and_predictions(
-            upright_pixels(shown), masks, maps, shown.class_names, shown.names
+            upright_pixels(shown), pairs, shown.class_names, shown.names
         )
         return {"worst": save_figure(figure, folder / "worst.png")}
 
@@ -149,28 +124,6 @@ class Segmentation(Task):
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         return {"iou": save_figure(figures.class_scores(result), folder / "iou.png")}
-
-    def agreement(
-        self, found: np.ndarray, expected: Predictions, close: float
-    ) -> tuple[np.ndarray, float]:
-        """Compares an exported file with the Keras model (see `Task.agreement`).
-
-        In float32, images agree if most pixels have the same class; smaller files agree on all
-        images or on none, by their mean IoU, which is returned as accuracy.
-        """
-        reads = expected.preprocessing
-
-        def iou(outputs: np.ndarray) -> float:
-            pairs = zip(expected.targets, outputs, strict=True)
-            maps = ((mask, found_classes(logits, mask.shape, reads)) for mask, logits in pairs)
-            return mean_iou(maps, outputs.shape[-1])
-
-        score = iou(found)
-        same = found.argmax(axis=-1) == expected.outputs.argmax(axis=-1)
-        agreeing = same.reshape(len(same), -1).mean(axis=1) >= _AGREEING
-        if not close:
-            agreeing[:] = abs(iou(expected.outputs) - score) <= _LOST
-        return agreeing, score
 
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5

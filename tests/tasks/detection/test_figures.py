@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_vit.tasks.detection.figures import boxes_on, precision_recall, sheet
+from keras_vit.tasks.detection.figures import boxes_on, precision_recall
 from keras_vit.tasks.detection.report import DetectionReport
 from keras_vit.visualization.drawing import palette
 from tests.tasks.detection.test_report import drawn
@@ -22,9 +22,7 @@ def test_a_box_is_drawn_where_it_says() -> None:
         assert none.shape == (480, 240, 3)
 
 
-def test_figures_show_every_image_and_class() -> None:
-    figure = sheet([np.zeros((4, 6, 3), "uint8")] * 5, list("abcde"))
-    assert [axes.get_title() for axes in figure.axes[:5]] == list("abcde")
+def test_figure_shows_every_class() -> None:
     pytest.importorskip("pycocotools", reason="needs the extra coco")
     lines = precision_recall(DetectionReport.of(["a", "b", "c"], drawn())).axes[0].lines
     assert [line.get_label()[:2] for line in lines] == ["a ", "b ", "c "]

@@ -15,4 +15,4 @@ def test_losses_are_in_standard_deviations() -> None:
     losses, outputs = objective.example_losses(x, y, training=True)
     np.testing.assert_allclose(numpy(losses), [0, 0.5, 2])
     objective.update_scores(y, outputs, np.array([1, 1, 0], "float32"))
-    np.testing.assert_allclose(float(objective.error.result()), 0.25)
+    np.testing.assert_allclose(float(objective.scores[0].result()), 0.25)
