@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from keras_vit import files
+
+_NAME = re.compile(r"^step_(\d{9})\.npz$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,10 @@ class StateFiles:
 
     def paths(self) -> list[Path]:
         """Returns the paths of all complete state files, newest first."""
-        return sorted(self.folder.glob(f"step_{'[0-9]' * 9}.npz"), reverse=True)
+        if not self.folder.is_dir():
+            return []
+        found = [path for path in self.folder.iterdir() if _NAME.match(path.name)]
+        return sorted(found, reverse=True)
 
     def save(self, steps: int, progress: Progress, variables: Mapping[str, np.ndarray]) -> None:
         """Writes a state file, then removes all but the newest `keep` files."""
