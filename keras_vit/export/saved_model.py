@@ -155,14 +155,16 @@ def next_version(directory: str | os.PathLike[str]) -> Path:
         >>> next_version("nowhere").name
         '1'
     """
-    return Path(directory) / str(max(versions(directory), default=0) + 1)
+    directory = Path(directory)
+    taken = versions(directory) if directory.is_dir() else []
+    return directory / str(max(taken, default=0) + 1)
 
 
 def versions(directory: str | os.PathLike[str]) -> list[int]:
     """Returns the numbers of the version folders in `directory`, in ascending order.
 
     Args:
-        directory: Folder of the versions; may not exist.
+        directory: Folder of the versions.
 
     Returns:
         The numbers, including those of incomplete or foreign folders.
@@ -175,7 +177,7 @@ def versions(directory: str | os.PathLike[str]) -> list[int]:
         >>> versions(folder)
         [2, 10]
     """
-    names = (path.name for path in Path(directory).glob("*"))
+    names = (path.name for path in Path(directory).iterdir())
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
