@@ -255,19 +255,9 @@ RECIPES = {
     ),
 }
 
+_FROM_RANDOM_WEIGHTS = {"from_scratch", "paper_pretrain", "bigvision_s16_90ep", "deit", "deit3"}
 # Recipes that begin with pretrained weights.
-FROM_WEIGHTS = (
-    "finetune",
-    "regression",
-    "segmentation",
-    "linear_probe",
-    "probe",
-    "probe_then_finetune",
-    "lora",
-    "paper_finetune",
-    "mae_finetune",
-    "flowers_report",
-)
+FROM_WEIGHTS = tuple(name for name in RECIPES if name not in _FROM_RANDOM_WEIGHTS)
 
 # Augmentation of "How to train your ViT?" by the names in its checkpoints, aug_*: MixUp alpha,
 # RandAugment (operations, magnitude). Undocumented, but light0 and light1 of the checkpoints must
