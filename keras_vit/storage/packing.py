@@ -271,16 +271,9 @@ def _write_shard(destination: Path, number: int, part: Part) -> None:
     rows: list[dict[str, Any]] = []
     with atomic_path(destination / shard_name(number)) as temporary, temporary.open("wb") as file:
         for name, image, content in part():
-            rows.append(
-                {
-                    "name": os.fsencode(name),
-                    "image": image,
-                    "shard": number,
-                    "offset": file.tell() + HEADER,
-                    "length": len(content),
-                    "sha256": hashlib.sha256(content).digest(),
-                }
-            )
+            digest = hashlib.sha256(content).digest()
+            row = (os.fsencode(name), image, number, file.tell() + HEADER, len(content), digest)
+            rows.append(dict(zip(_INDEX_SCHEMA.names, row, strict=True)))
             file.write(record(content))
     with atomic_path(_part(destination, number)) as temporary:
         parquet.write_table(pyarrow.Table.from_pylist(rows, _INDEX_SCHEMA), temporary)
