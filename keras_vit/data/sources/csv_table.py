@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from keras_vit.data.examples import SPLIT_NAMES, SPLITS, Examples
 from keras_vit.data.sources.csv_text import CLASS_COLUMNS, COLUMNS, SEPARATOR, Row, read_rows
@@ -262,14 +263,11 @@ def _several(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
             )
             raise _wrong(path, columns, row, rule)
         shown.append(names)
-    class_names = tuple(sorted({name for names in shown for name in names}))
-    if not class_names:
+    if not any(shown):
         raise ValueError(f"`labels` must name a class for at least one image. Received: {path}")
-    position = {name: index for index, name in enumerate(class_names)}
-    labels = np.zeros((len(shown), len(class_names)), np.uint8)
-    for row_of_labels, names in zip(labels, shown, strict=True):
-        row_of_labels[[position[name] for name in names]] = 1
-    return labels, class_names
+    binarizer = MultiLabelBinarizer(sparse_output=True)
+    labels = binarizer.fit_transform(shown).astype(np.uint8)
+    return labels.toarray(), tuple(binarizer.classes_)
 
 
 def _numbers(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
