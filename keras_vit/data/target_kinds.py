@@ -113,11 +113,7 @@ class ClassIndex(TargetKind):
 
     def classes(self, examples: Examples, index: int) -> tuple[str, ...]:
         """Returns the name of an image's class."""
-        return (self.text(examples, index),)
-
-    def text(self, examples: Examples, index: int) -> str:
-        """Returns the name of an image's class."""
-        return examples.class_names[examples.targets[index]]
+        return (examples.class_names[examples.targets[index]],)
 
     def indicators(self, examples: Examples) -> np.ndarray:
         """Returns the one-hot classes (N, K)."""
