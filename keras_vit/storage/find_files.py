@@ -7,7 +7,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from keras_vit.constants import MAX_LINKS
 from keras_vit.image_formats import has_image_suffix, image_format, is_backup, leftover, read_head
@@ -47,20 +47,16 @@ def find_files(folder: AnyPath) -> FoundFiles:
         parts = [folder.fs.all_names(image=image) for image in (True, False)]
         if None not in parts:
             return _found_in_shards(*parts)
-    names: dict[str, list[str]] = {"image": [], "folder": []}
-    for name, kind in sorted(_kinds(folder)):
-        names.setdefault(kind, []).append(name)
-    images, folders = tuple(names.pop("image")), tuple(names.pop("folder"))
-    ignored = sorted((-len(of_kind), kind) for kind, of_kind in names.items())
-    return FoundFiles(images, folders, {kind: -count for count, kind in ignored})
+    found = sorted(_kinds(folder))
+    images, folders = (tuple(n for n, kind in found if kind == k) for k in ("image", "folder"))
+    ignored = Counter(sorted(kind for _, kind in found if kind not in ("image", "folder")))
+    return FoundFiles(images, folders, dict(ignored.most_common()))
 
 
 def _found_in_shards(images: Sequence[str], others: Sequence[str]) -> FoundFiles:
     """Returns the files of shards, which contain no hidden files, outputs or empty folders."""
-    folders: set[str] = set()
-    for parent in {name.rpartition("/")[0] for names in (images, others) for name in names}:
-        steps = parent.split("/") if parent else []
-        folders.update("/".join(steps[: depth + 1]) for depth in range(len(steps)))
+    inner = {name.rpartition("/")[0] for names in (images, others) for name in names}
+    folders = {str(path) for name in inner for path in PurePosixPath(name, "file").parents} - {"."}
     ignored = Counter(map(_suffix, others)).most_common()
     return FoundFiles(images, tuple(sorted(folders)), dict(ignored))
 
