@@ -36,8 +36,10 @@ def orientation(encoded: tf.Tensor) -> tf.Tensor:
     chunk, as Pillow does, but no XMP and no profile in a PNG's text. The first orientation entry
     that is one 16-bit integer, as in the standard, or one 32-bit integer counts.
     """
+    # The name of an Exif block, as a cheap first test.
+    name = tf.where(_is_png(encoded), b"eXIf", b"EXIF")
     return tf.cond(
-        _may_have_exif(encoded),
+        contains(encoded, tf.where(tf.io.is_jpeg(encoded), _PREFIX, name)),
         lambda: _stored_orientation(encoded),
         lambda: tf.constant(1, tf.int64),
     )
@@ -76,19 +78,6 @@ def _turned(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
 def _is_mirrored(number: tf.Tensor) -> tf.Tensor:
     """Returns whether rows and whether columns are flipped, after any transposition."""
     return tf.reduce_any(number == tf.constant([(3, 4, 7, 8), (2, 3, 6, 7)], tf.int64), axis=1)
-
-
-@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
-def _stored_orientation(encoded: tf.Tensor) -> tf.Tensor:
-    return _read_orientation(
-        tf.cond(tf.io.is_jpeg(encoded), lambda: _segment(encoded), lambda: _chunk(encoded))
-    )
-
-
-def _may_have_exif(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether a file contains the name of an Exif block, as a cheap first test."""
-    name = tf.where(_is_png(encoded), b"eXIf", b"EXIF")
-    return contains(encoded, tf.where(tf.io.is_jpeg(encoded), _PREFIX, name))
 
 
 def _is_png(encoded: tf.Tensor) -> tf.Tensor:
@@ -149,8 +138,10 @@ def _found(
     return at, size * tf.cast(exif, tf.int64)
 
 
-def _read_orientation(block: tf.Tensor) -> tf.Tensor:
-    """Returns the orientation stored in an Exif block, which has TIFF format."""
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
+def _stored_orientation(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns the orientation stored in the Exif block of a file, which has TIFF format."""
+    block = tf.cond(tf.io.is_jpeg(encoded), lambda: _segment(encoded), lambda: _chunk(encoded))
     prefixed = tf.cast(tf.strings.substr(block, 0, len(_PREFIX)) == _PREFIX, tf.int64)
     tiff = _cut(block, len(_PREFIX) * prefixed, _size(block))
     order = tf.strings.substr(tiff, 0, 4)
