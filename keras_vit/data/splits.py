@@ -162,10 +162,7 @@ def _groups(
             "`group_by` must be a column of the table of images. Received: "
             f"group_by={column!r}; columns: {', '.join(examples.columns) or 'none'}"
         )
-    position = {name: i for i, name in enumerate(examples.names)}
-    links = [
-        np.array([position[name] for name in group if name in position], int) for group in twins
-    ]
+    links = _members(examples, twins)
     keys = [content, np.array(examples.columns[column])] if column else [content]
     for key in keys:
         order = np.argsort(key, kind="stable")
@@ -176,6 +173,12 @@ def _groups(
     shape = (len(examples), len(examples))
     graph = sparse.coo_array((np.ones(len(first)), (first, second)), shape)
     return sparse.csgraph.connected_components(graph, directed=False)[1]
+
+
+def _members(examples: Examples, groups: Sequence[Sequence[str]]) -> list[np.ndarray]:
+    """Returns the indices of the images of each group, without names of no example."""
+    index = finder(examples.names)
+    return [np.array([i for i in index(group) if i >= 0], int) for group in groups]
 
 
 def _grouped(
@@ -200,10 +203,8 @@ def _join_twins(
     """Moves each group to the side of its first image, unless a class would leave a side."""
     if not twins:
         return
-    position = {name: i for i, name in enumerate(examples.names)}
     labels = examples.kind.indicators(examples)
-    for group in twins:
-        found = [position[name] for name in group if name in position]
+    for found in _members(examples, twins):
         members = np.flatnonzero(np.isin(content, content[found]))
         moved = held_out.copy()
         moved[members] = held_out[found[:1]].any()
