@@ -6,8 +6,8 @@ import csv
 import dataclasses
 import os
 import warnings
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -329,21 +329,19 @@ def read_split(
     """
     index, kind = finder(examples.names), examples.kind
     changes: dict[str, list[str]] = {"missing": [], "under another label": [], "replaced": []}
-    found: dict[str, list[np.ndarray]] = {name: [np.zeros(0, int)] for name in splits}
-    for names, of_row, pixels, labels in _columns(path, kind.column):
-        wanted = [name in splits for name in of_row]
-        columns = [list(compress(values, wanted)) for values in (names, of_row, pixels, labels)]
-        places = np.array(index(columns[0]), int)
-        for name, start, label, i in zip(columns[0], *columns[2:], places.tolist(), strict=True):
+    found = {name: array("q") for name in splits}
+    for columns in _columns(path, kind.column):
+        for name, of_row, start, label, i in zip(*columns, index(columns[0]), strict=True):
+            if of_row not in found:
+                continue
             if i < 0:
                 changes["missing"].append(name)
-            elif kind.text(examples, i) != label:
+                continue
+            found[of_row].append(i)
+            if kind.text(examples, i) != label:
                 changes["under another label"].append(name)
             elif digests is not None and not digests.get(name, "").startswith(start):
                 changes["replaced"].append(name)
-        for split in splits:
-            of_split = np.array([name == split for name in columns[1]], bool)
-            found[split].append(places[of_split & (places >= 0)])
     if on_missing == "skip" and changes["missing"]:
         print(f"Leaving out {len(changes['missing'])} missing images that are listed in {path}.")
         changes["missing"] = []
@@ -353,7 +351,7 @@ def read_split(
             f"The images of {examples.source} must match those listed in {path}. Restore the "
             f"original images, or start a new run. Received: {brief}"
         )
-    return tuple(np.concatenate(found[name]) for name in splits)
+    return tuple(np.array(found[name], int) for name in splits)
 
 
 def training_digests(path: str | os.PathLike[str]) -> frozenset[str]:
