@@ -23,6 +23,7 @@ from keras_vit.image_formats import has_image_suffix, leftover
 from keras_vit.output_folder import is_output
 from keras_vit.preprocessing import imagenet_classes
 from keras_vit.storage.find_files import find_files
+from keras_vit.storage.names import finder
 from keras_vit.storage.paths import AnyPath, files_of, is_local, names_below, to_path
 
 _CLASS_COLUMNS = CLASS_COLUMNS[:-1]
@@ -304,18 +305,15 @@ def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
         return targets, tuple(names.tolist())
 
     wnids, labels = imagenet_classes()
-    position = {wnid: index for index, wnid in enumerate(wnids)}
-    indices = []
-    for row in rows:
-        if "class_index" not in columns:
-            if row["wnid"] not in position:
-                rule = "`wnid` must be one of the 1000 WordNet IDs of ImageNet-1k"
-                raise wrong(row, rule)
-            indices.append(position[row["wnid"]])
-        elif row["class_index"].isdecimal() and len(row["class_index"]) < 10:
-            indices.append(int(row["class_index"]))
-        else:
-            raise wrong(row, "`class_index` must be a non-negative integer")
+    if "class_index" in columns:
+        rule = "`class_index` must be a non-negative integer"
+        cells = [row["class_index"] for row in rows]
+        indices = [int(cell) if cell.isdecimal() and len(cell) < 10 else -1 for cell in cells]
+    else:
+        rule = "`wnid` must be one of the 1000 WordNet IDs of ImageNet-1k"
+        indices = finder(wnids)(row["wnid"] for row in rows)
+    if -1 in indices:
+        raise wrong(rows[indices.index(-1)], rule)
     if columns == ["class_index", "label"]:
         pairs = sorted({(i, row["label"]) for i, row in zip(indices, rows, strict=True)})
         if any(i > 999 or label.replace(" ", "_") != labels[i] for i, label in pairs):
