@@ -116,14 +116,14 @@ def predict(
     """
     size = opt.parse_size(image_size)
     batch_size = batch_size or (16 if server else 32)  # a server takes at most 16
-    model = None if server else Path(sources[0])
+    model = Path(sources[0])  # unless there is a server
     given = sources if server else sources[1:]
     if not given:
         raise ValueError(
             "`keras-vit predict` needs a run folder or exported file (or `--server`) and at "
             f"least one image. Received: {sources[0]}"
         )
-    if model is not None:
+    if not server:
         opt.check_exists("RUN", model, "a run folder or an exported file")
         if not _is_model(model) and (swapped := [p for p in given if _is_model(Path(p))]):
             raise ValueError(
@@ -186,7 +186,7 @@ def predict(
 
         else:
             network: Any = model
-            if model and constructor:
+            if constructor:
                 network = load_given_model(model, constructor, size, classifier=not embed)
             if embed:
                 table = export.load.Embeddings()
@@ -196,7 +196,7 @@ def predict(
                 if to:
                     table = predictor.task.table(predictor.preprocessing, every_class=every_class)
                 predict = functools.partial(predictor.iterate, batch_size=batch_size, top=top)
-            if engine and model:
+            if engine:
                 from keras_vit.export import ray_engine
 
                 ray_engine.connect(address)
@@ -235,13 +235,12 @@ def _is_model(path: Path) -> bool:
     return is_file or any((path / part).is_file() for part in parts)
 
 
-def _identity(model: Path | None, constructor: str | None, size: Any) -> dict[str, str]:
+def _identity(model: Path, constructor: str | None, size: Any) -> dict[str, str]:
     """Returns the SHA-256 of a model's files, and with which constructor they are loaded."""
     from keras_vit.export.manifest import sha256
 
-    path = model or Path()
-    if (path / "last.keras").is_file():
-        path = path / "last.keras"
+    last = model / "last.keras"
+    path = last if last.is_file() else model
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     digests = [sha256(file) for file in files]
     found = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
