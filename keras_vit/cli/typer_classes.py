@@ -13,19 +13,18 @@ from keras_vit.escapes import say
 EARLIER_NAMES = {"--device": "--memory", "--report": "--json", "--no-resume": "--resume"}
 
 
-def _without_flag_types(params: list[Any]) -> list[Any]:
-    for param in params:
-        if getattr(param, "is_flag", False):
-            param.metavar = ""  # instead of <bool>
-    return params
-
-
-class Command(typer.core.TyperCommand):
-    """A command that also accepts the option names of earlier versions."""
-
+class _WithoutFlagTypes:
     def get_params(self, ctx: Any) -> list[Any]:
         """Returns all parameters."""
-        return _without_flag_types(super().get_params(ctx))
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""  # instead of <bool>
+        return params
+
+
+class Command(_WithoutFlagTypes, typer.core.TyperCommand):
+    """A command that also accepts the option names of earlier versions."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments, after a note on each option name of an earlier version."""
@@ -49,12 +48,8 @@ class Command(typer.core.TyperCommand):
             raise
 
 
-class Group(typer.core.TyperGroup):
+class Group(_WithoutFlagTypes, typer.core.TyperGroup):
     """The command `keras-vit`."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Returns all parameters."""
-        return _without_flag_types(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Returns the command; names `keras-vit data check` to a user of `keras-vit check`."""
