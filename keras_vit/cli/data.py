@@ -17,6 +17,9 @@ from keras_vit.startup import start_keras
 
 app = typer.Typer(help="Check, preview, convert and pack images.", no_args_is_help=True)
 _MOST_PIXELS = 2**27  # of all images of a preview, whose pixels need 12 bytes each
+MaxSideOption = Annotated[
+    int | None, opt.option("Maximum side in pixels; larger images are shrunk.", min=1)
+]
 DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP, callback=opt.check_data)]
 
 
@@ -127,10 +130,7 @@ def convert(
     source: Annotated[Path, opt.argument("SOURCE", "Source folder.")],
     dest: Annotated[Path, opt.argument("DEST", "Output folder.")],
     format: Annotated[str, opt.option("Output format: jpg or png.")] = "jpg",
-    max_side: Annotated[
-        int | None,
-        opt.option("Maximum side in pixels; larger images are downscaled.", min=1),
-    ] = None,
+    max_side: MaxSideOption = None,
     window: Annotated[
         str | None,
         opt.option(
@@ -172,10 +172,7 @@ def pack(
         str, opt.argument("SOURCE", "Folder, local or at s3:// or gs://, or tfds:NAME.")
     ],
     dest: Annotated[Path, opt.argument("DEST", "Output folder.")],
-    max_side: Annotated[
-        int | None,
-        opt.option("Maximum side in pixels; larger images are shrunk.", min=1),
-    ] = None,
+    max_side: MaxSideOption = None,
     processes: Annotated[int | None, opt.option("By default one per core.", min=1, max=256)] = None,
 ) -> None:
     """Pack a folder into a few large files, to copy or to read from object storage.
