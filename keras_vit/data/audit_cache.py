@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -95,7 +94,7 @@ def cache_file(source: str) -> Path:
 def _cells(found: Finding | str) -> tuple[str, bytes | None]:
     if isinstance(found, str):
         return json.dumps(found), None
-    content = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+    content = {**vars(found)}
     image_hash = content.pop("hash")
     return json.dumps(content), None if image_hash is None else image_hash.tobytes()
 
