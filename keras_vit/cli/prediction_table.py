@@ -121,8 +121,7 @@ def _json_lines(path: Path, names: list[str], rows: Iterable[Row], first: list[P
 
 def _json(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
     with _text(path) as file:
-        for row in rows:
-            file.write(f"{json.dumps(row)},\n")
+        file.writelines(f"{json.dumps(row)},\n" for row in rows)
 
 
 def _parquet(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
