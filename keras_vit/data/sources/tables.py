@@ -94,7 +94,6 @@ def load_tables(folder: AnyPath, tables: Tables, kind: TargetKind | None = None)
     several = any(part.multi_label for _, part in parts)
     paths = [path for _, part in parts for path in part.places()]
     splits = [split or "train" for split, part in parts for _ in range(len(part))]
-    shared = set.intersection(*(set(part.columns) for _, part in parts))
     read = ", ".join(str(path.relative_to(folder)) for path, _ in tables)
     return Examples(
         targets=np.concatenate([_targets(part, class_names, several) for _, part in parts]),
@@ -105,7 +104,7 @@ def load_tables(folder: AnyPath, tables: Tables, kind: TargetKind | None = None)
         columns={
             name: tuple(cell for _, part in parts for cell in part.columns[name])
             for name in parts[0][1].columns
-            if name in shared
+            if all(name in part.columns for _, part in parts)
         },
         notes=(f"Read: {read}.", *(note for _, part in parts for note in part.notes), *notes),
         target_kind=kind,
