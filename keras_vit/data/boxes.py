@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,9 +73,7 @@ class Boxes(TargetKind):
 
     def classes(self, examples: Examples, index: int) -> tuple[str, ...]:
         """Returns the names of the classes in an image."""
-        return tuple(
-            examples.class_names[k] for k in np.flatnonzero(self._present(examples, index))
-        )
+        return tuple(compress(examples.class_names, self._present(examples, index)))
 
     def indicators(self, examples: Examples) -> np.ndarray:
         """Returns 1 for the classes of each image and 0 for the others, (N, K)."""
