@@ -29,8 +29,8 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
     set, if the dataset has one; with a split, all images of the split are one set.
     """
     builder, image, label, splits, tfds = _prepared(name, data_dir)
-    read = {split: _read(builder, split, image, label, tfds) for split in splits}
-    rows = [(*row, part) for split, part in splits.items() for row in read[split]]
+    read = {part: _read(builder, split, image, label, tfds) for split, part in splits.items()}
+    rows = [(*row, part) for part, found in read.items() for row in found]
     names, encoded, labels, parts = zip(*rows, strict=True)
     return Examples(
         names=names,
@@ -155,8 +155,8 @@ def _encoded(builder: Any, split: str, image: str, tfds: Any) -> Any:
 
 def _read(
     builder: Any, split: str, image: str, label: str, tfds: Any
-) -> list[tuple[str, bytes, int]]:
-    rows, total = [], 0
+) -> Iterator[tuple[str, bytes, int]]:
+    total = 0
     for example in _encoded(builder, split, image, tfds).as_numpy_iterator():
         total += len(example[image])
         if total > MAX_IN_MEMORY_BYTES:
@@ -166,5 +166,4 @@ def _read(
                 f"`{command('data', 'pack', f'tfds:{builder.name}', 'DEST')}`, or use a slice, as "
                 f"in tfds:{builder.name}:train[:10%]. Received: {split!r} of tfds:{builder.name}"
             )
-        rows.append((example["tfds_id"].decode(), example[image], int(example[label])))
-    return rows
+        yield example["tfds_id"].decode(), example[image], int(example[label])
