@@ -125,16 +125,12 @@ def uncut_mask(
     Each pixel is the nearest of `mask` (h, w, ...); pixels that the model does not see are
     `outside`.
     """
-    rows, columns = (
-        np.floor((np.arange(side) + 0.5 - float(begin)) / float(part) * cells).astype(int)
-        for side, begin, part, cells in zip(sides, *geometry[:2], mask.shape, strict=False)
-    )
-    seen = [
-        (at >= 0) & (at < cells) for at, cells in zip((rows, columns), mask.shape, strict=False)
-    ]
-    found = np.full((*sides, *mask.shape[2:]), outside, mask.dtype)
-    found[np.ix_(*seen)] = mask[np.ix_(rows[seen[0]], columns[seen[1]])]
-    return found
+    places = []  # the row and the column after the last ones are outside
+    for side, begin, part, cells in zip(sides, *geometry[:2], mask.shape, strict=False):
+        at = np.floor((np.arange(side) + 0.5 - float(begin)) / float(part) * cells).astype(int)
+        places.append(np.where((at >= 0) & (at < cells), at, cells))
+    borders = [(0, 1), (0, 1), *[(0, 0)] * (mask.ndim - 2)]
+    return np.pad(mask, borders, constant_values=outside)[np.ix_(*places)]
 
 
 def uncut_boxes(boxes: np.ndarray, geometry: Geometry, size: tuple[int, int]) -> np.ndarray:
