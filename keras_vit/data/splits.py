@@ -162,16 +162,14 @@ def _groups(
             "`group_by` must be a column of the table of images. Received: "
             f"group_by={column!r}; columns: {', '.join(examples.columns) or 'none'}"
         )
-    links = _members(examples, twins)
+    links = [np.stack((found[:-1], found[1:])) for found in _members(examples, twins)]
+    every = np.arange(len(examples))
     keys = [content, np.array(examples.columns[column])] if column else [content]
     for key in keys:
-        order = np.argsort(key, kind="stable")
-        order = order[key[order] != ""]  # images without a value are alone
-        links += np.split(order, np.flatnonzero(key[order][1:] != key[order][:-1]) + 1)
-    first = np.concatenate([link[:-1] for link in links])
-    second = np.concatenate([link[1:] for link in links])
-    shape = (len(examples), len(examples))
-    graph = sparse.coo_array((np.ones(len(first)), (first, second)), shape)
+        _, first, value = np.unique(key, return_index=True, return_inverse=True)
+        links.append(np.stack((every, np.where(key == "", every, first[value]))))  # "": alone
+    pairs = np.concatenate(links, axis=1)
+    graph = sparse.coo_array((np.ones(pairs.shape[1]), tuple(pairs)), (len(every), len(every)))
     return sparse.csgraph.connected_components(graph, directed=False)[1]
 
 
