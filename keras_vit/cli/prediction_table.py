@@ -163,10 +163,9 @@ def _join_json(parts: list[Path], path: Path, names: list[str], identity: dict[s
     _join_text(parts, path, "[\n")
     with path.open("rb+") as file:  # without the last comma
         file.seek(-2, os.SEEK_END)
-        empty = file.read() == b"[\n"
-        file.seek(-1 if empty else -2, os.SEEK_END)
-        file.truncate()
-        file.write(b"]\n" if empty else b"\n]\n")
+        ending = b"[\n]\n" if file.read() == b"[\n" else b"\n]\n"
+        file.seek(-2, os.SEEK_END)
+        file.write(ending)
 
 
 def _join_parquet(
