@@ -188,8 +188,7 @@ def read_ahead(dataset: tf.data.Dataset, number: int = 2) -> tf.data.Dataset:
 def read_pixels(encoded: Sequence[bytes], preprocessing: Preprocessing) -> np.ndarray:
     """Decodes and resizes images to uint8 pixels of shape (N, h, w, C), without scaling."""
     with tf.device("CPU"):
-        images = [fit_within(tf.constant(file), preprocessing) for file in encoded]
-        return np.stack([np.asarray(image) for image in images]).astype(np.uint8)
+        return np.stack([fit_within(tf.constant(file), preprocessing) for file in encoded])
 
 
 def read_files(
