@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable
+from collections.abc import Collection
 from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
@@ -155,16 +155,14 @@ def _read(path: AnyPath) -> Any:
     return coco
 
 
-def find_images(path: AnyPath, names: Iterable[str]) -> list[AnyPath]:
+def find_images(path: AnyPath, names: Collection[str]) -> list[AnyPath]:
     """Returns the images that a JSON file names, or raises `ValueError` if one does not exist."""
     stem = path.stem.removeprefix("instances_")  # images of train2017.json are in train2017/
-    found, missing = [], []
+    found = []
     for name in names:
-        places = [below(path.parent, place, name) for place in (*_PLACES, f"../{stem}")]
-        file = next((place for place in places if place.is_file()), None)
-        found.append(file or name)
-        missing += [] if file else [name]
-    if missing:
+        places = (below(path.parent, place, name) for place in (*_PLACES, f"../{stem}"))
+        found.append(next((place for place in places if place.is_file()), None))
+    if missing := [name for name, file in zip(names, found, strict=True) if file is None]:
         raise ValueError(
             f"Every image of {path.name} must be in its folder, in images/ below it, or beside it. "
             f"Received: without a file {shortlist(missing, shown=20)}"
