@@ -77,10 +77,8 @@ def _same_names(names: Iterable[str]) -> Iterable[tuple[str, str]]:
         stem = _EDITED.sub("", re.sub(r"(^|/)img_e(?=\d{4}$)", r"\1img_", stem))
         if burst := re.search(r"^(.*/)?[^/]*burst(\d{8,})", name.casefold()):
             stem = f"{burst[1]}burst{burst[2]}"
-        if _COPY.search(stem):
-            copies[_COPY.sub("", stem)].append(name)
-        else:
-            groups[stem].append(name)
+        stem, is_copy = _COPY.subn("", stem)
+        (copies if is_copy else groups)[stem].append(name)
     for stem, found in copies.items():
         if len(found) == 1:  # download (1), download (2), ... are different images
             groups[stem] += found
