@@ -266,10 +266,8 @@ def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
 def _number(value: Any) -> Any:
     # YAML parses 1e-4 as text, because it requires a point before the e.
     if isinstance(value, str):
-        try:
+        with contextlib.suppress(ValueError):
             return float(value)
-        except ValueError:
-            return value
     return tuple(map(_number, value)) if isinstance(value, list) else value
 
 
