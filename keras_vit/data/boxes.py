@@ -47,9 +47,7 @@ class Boxes(TargetKind):
 
     def checked(self, targets: Any, class_names: Sequence[str]) -> np.ndarray:
         """Returns the objects of each image, an array of `Objects` (N,)."""
-        found = np.empty(len(targets), object)
-        found[:] = [Objects(*target) for target in targets]
-        return found
+        return np.fromiter((Objects(*target) for target in targets), object, len(targets))
 
     def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
         """Returns a function to the objects of an image, (M, 6), M the most of an image."""
