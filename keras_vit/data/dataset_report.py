@@ -113,9 +113,7 @@ class DatasetReport:
             lines.append(
                 f"images rotated according to their EXIF orientation: {self.audit.oriented}"
             )
-        parts = [self.audit.text()] if self.audit.text() else []
-        if self.audit.bad:
-            parts.append(self.audit.remedy(self.source))
+        parts = [self.audit.text(), self.audit.remedy(self.source) if self.audit.bad else ""]
         rare = "Classes below a tenth of the largest class (see class_weights=balanced)"
         parts += sections(
             (
@@ -138,8 +136,7 @@ class DatasetReport:
             ("Classes that never occur", [name for name, count in self.rare.items() if not count]),
             (rare, [f"{name}: {count}" for name, count in self.rare.items() if count]),
         )
-        if self.refused:
-            parts.append(self.refused)
+        parts = list(filter(None, (*parts, self.refused)))
         parts = parts or ["No problems found; no two images have the same pixels."]
         return "\n".join([*lines, "", *parts])
 
