@@ -317,20 +317,16 @@ def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
     if columns == ["class_index", "label"]:
         pairs = sorted({(i, row["label"]) for i, row in zip(indices, rows, strict=True)})
         if any(i > 999 or label.replace(" ", "_") != labels[i] for i, label in pairs):
-            return np.array(indices), _own_names(path, pairs)
+            numbers, own_names = zip(*pairs, strict=True)
+            if numbers != tuple(range(len(pairs))) or len({*own_names}) < len(pairs):
+                raise ValueError(
+                    "`class_index` must number the classes from 0 without gaps, with one `label` "
+                    "per index. If you remove the column `class_index`, the sorted labels are the "
+                    f"classes. Received: {pairs[:20]} in {path}"
+                )
+            return np.array(indices), own_names
     for index, row in zip(indices, rows, strict=True):
         if index > 999 or row.get("wnid", wnids[index]) != wnids[index]:
             rule = "`class_index` must be an ImageNet-1k class from 0 to 999 and match `wnid`"
             raise wrong(row, rule)
     return np.array(indices), labels
-
-
-def _own_names(path: Path, pairs: list[tuple[int, str]]) -> tuple[str, ...]:
-    names = tuple(name for _, name in pairs)
-    if [index for index, _ in pairs] != list(range(len(pairs))) or len(set(names)) < len(names):
-        raise ValueError(
-            "`class_index` must number the classes from 0 without gaps, with one `label` per "
-            "index. If you remove the column `class_index`, the sorted labels are the classes. "
-            f"Received: {pairs[:20]} in {path}"
-        )
-    return names
