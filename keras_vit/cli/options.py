@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any
@@ -336,6 +336,9 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
     from keras_vit.storage.find_files import find_files
     from keras_vit.storage.paths import StoredFile, StoredFiles, files_of, is_local, to_path
 
+    def stored(files: Any) -> Iterable[StoredFile]:
+        return map(StoredFile, repeat(files), range(len(files)))
+
     found: list[Any] = []
     libraries, tables = arguments.LIBRARIES, arguments.TABLE_SUFFIXES
     for source in sources:
@@ -343,16 +346,13 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
             found += [line for line in sys.stdin.read().split("\n") if line.strip()]
         elif str(source).startswith(libraries) or str(source).lower().endswith(tables):
             examples = load_images(source)
-            stored = isinstance(examples.encoded, StoredFiles)
-            files: Any = examples.encoded if stored else examples
-            found += examples.paths or map(StoredFile, repeat(files), range(len(files)))
+            is_stored = isinstance(examples.encoded, StoredFiles)
+            found += examples.paths or stored(examples.encoded if is_stored else examples)
         elif not (path := to_path(source)).is_dir():
             found.append(str(source))
-        elif is_local(path):
-            found += [str(path / name) for name in find_files(path).images]
         else:
-            files = files_of(path, find_files(path).images)["encoded"]
-            found += map(StoredFile, repeat(files), range(len(files)))
+            fields = files_of(path, find_files(path).images)
+            found += fields["paths"] if is_local(path) else stored(fields["encoded"])
     if not found:
         raise ValueError(
             f"`SOURCE` must contain at least one image. Received: {', '.join(map(str, sources))}"
