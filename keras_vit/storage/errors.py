@@ -25,7 +25,7 @@ def reading(source: str) -> Iterator[None]:
             reason = "there is no such bucket or folder"
         elif isinstance(error, PermissionError):
             reason = "these credentials have no permission to read it"
-        elif "Credential" in name or "DefaultCredentials" in name:
+        elif "Credential" in name:
             reason = (
                 "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
                 "GOOGLE_APPLICATION_CREDENTIALS, or log in with the provider's command"
