@@ -218,8 +218,7 @@ class _Images:
 
 def split_of(name: str) -> str | None:
     """Returns the split that a name such as `train_images` begins with, or None."""
-    first = re.split(r"[\W_]+", name.strip("_").lower())[0]
-    return SPLIT_NAMES.get(first)
+    return SPLIT_NAMES.get(re.split(r"[\W_]+", name.strip("_").lower())[0])
 
 
 def _key(name: str) -> str:
