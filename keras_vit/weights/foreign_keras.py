@@ -5,7 +5,6 @@ No layers are built, so no code in a file runs: a `Lambda` layer is only a name 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,8 +39,16 @@ def is_metadata(layer: Layer) -> bool:
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Reads the tensors of a Keras 3 file (`.keras` or `.weights.h5`)."""
-    with _weights(path) as weights:
-        return h5.read_h5(weights)
+    if formats.format_of(path) != "keras":
+        return h5.read_h5(path)
+    with tempfile.TemporaryDirectory() as folder, guards.open_zip(path) as archive:
+        inner = archive.extract("model.weights.h5", folder)
+        try:
+            return h5.read_h5(Path(inner))
+        except guards.WeightFileError as error:
+            raise guards.WeightFileError(
+                str(error).replace(inner, f"{path}/model.weights.h5")
+            ) from error
 
 
 def read_layers(path: Path, kind: str) -> list[Layer]:
@@ -77,22 +84,6 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
     checkpoint = checkpoint.replace(inferred=checkpoint.inferred | config_fields)
     sizes = [size for size in map(_image_size, layers) if size]
     return place_positions(checkpoint, sizes[0]) if sizes else checkpoint
-
-
-@contextlib.contextmanager
-def _weights(path: Path) -> Iterator[Path]:
-    """Yields the path of the weight file, extracted temporarily if inside a `.keras` file."""
-    if formats.format_of(path) != "keras":
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder, guards.open_zip(path) as archive:
-        inner = archive.extract("model.weights.h5", folder)
-        try:
-            yield Path(inner)
-        except guards.WeightFileError as error:
-            raise guards.WeightFileError(
-                str(error).replace(inner, f"{path}/model.weights.h5")
-            ) from error
 
 
 def _layers(model: Any) -> Iterator[Layer]:
