@@ -94,7 +94,7 @@ def fetch(
         with _explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             waiting = f"Waiting for another process that is downloading {path} ..."
-            with _alone(path.with_name(f".{file_name}.lock"), waiting):
+            with _locked(path.with_name(f".{file_name}.lock"), waiting):
                 found = _cached(path, urls)
                 if found is None and path.exists():
                     found = _inspect(path, urls, expected)
@@ -128,17 +128,14 @@ def is_set(variable: str) -> bool:
     return os.environ.get(variable, "") not in ("", "0")
 
 
-@contextlib.contextmanager
-def _alone(path: Path, waiting: str) -> Iterator[None]:
+def _locked(path: Path, waiting: str) -> filelock.AcquireReturnProxy:
     """Acquires a lock file; prints `waiting` if another process holds the lock."""
     lock = filelock.FileLock(path)
     try:
-        held = lock.acquire(timeout=0)
+        return lock.acquire(timeout=0)
     except filelock.Timeout:
         print(waiting, file=sys.stderr, flush=True)
-        held = lock.acquire()
-    with held:
-        yield
+        return lock.acquire()
 
 
 def cache_folder() -> Path:
