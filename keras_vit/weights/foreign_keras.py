@@ -77,9 +77,9 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
         config = layer.get("config", {})
         if str(layer.get("class_name")).endswith("TransformerBlock") and "num_heads" in config:
             config_fields["num_heads"] = config["num_heads"]
-    if checkpoint.origin.dialect == "kecam":
+    if checkpoint.dialect == "kecam":
         config_fields |= kecam.read_layers(layers)
-    if checkpoint.origin.dialect == "keras_hub":
+    if checkpoint.dialect == "keras_hub":
         config_fields |= keras_hub.read_layers(layers)
     checkpoint = checkpoint.replace(inferred=checkpoint.inferred | config_fields)
     sizes = [size for size in map(_image_size, layers) if size]
