@@ -156,7 +156,7 @@ class Constructor:
             checkpoint = weights
         else:
             keeps_head, text = include_top and not reset_head, os.fspath(weights)
-            named = registry.is_known(self.__name__, text) and not os.path.exists(text)
+            named = registry.matches(self.__name__, text) and not os.path.exists(text)
             if keeps_head and named:  # before any download
                 row = registry.find_weights(self.__name__, text)
                 _require_classes(row.classes, text, classes)
