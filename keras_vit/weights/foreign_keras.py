@@ -62,10 +62,8 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
         if "model_config" in file.attrs:
             config = file.attrs["model_config"]
             if len(config) > guards.LARGEST_JSON:
-                raise guards.refused(
-                    path,
-                    f"too large: model_config has over {guards.LARGEST_JSON:,} bytes",
-                )
+                what = f"model_config has over {guards.LARGEST_JSON:,} bytes"
+                raise guards.refused(path, f"too large: {what}")
             return list(_layers(json.loads(config)))
         return [{"name": name} for name in file]
 
