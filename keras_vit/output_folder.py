@@ -99,20 +99,17 @@ def writing(
                 marker.write_bytes(b"")
 
 
-@contextlib.contextmanager
-def alone(lock: Path, received: Callable[[], str]) -> Iterator[None]:
+def alone(lock: Path, received: Callable[[], str]) -> contextlib.AbstractContextManager[Any]:
     """Acquires a lock file; raises a `ValueError` that contains `received` if it is locked."""
     import filelock
 
     try:
-        held = filelock.FileLock(lock).acquire(timeout=0)
+        return filelock.FileLock(lock).acquire(timeout=0)
     except filelock.Timeout:
         raise ValueError(
             "The output must not be in use by another process. Wait until the other process has "
             f"finished, or stop it. Received: {received()}"
         ) from None
-    with held:
-        yield
 
 
 def _holder(marker: Path) -> str:

@@ -147,12 +147,16 @@ class Constructor:
                 f"{self.__name__} has no argument `{field}`."
                 f"{hint if hasattr(self.config, field) else nearest} Received: {field}={value!r}"
             )
+        overrides = overrides or {}
+        known = [field.name for field in dataclasses.fields(models.ViTConfig)]
+        for field in overrides:
+            arguments.one_of("overrides", field, known)
         arguments.one_of("pooling", pooling, (*POOLINGS, *_POOLING_ALIASES, None))
         if weights is None or isinstance(weights, Checkpoint):
             checkpoint = weights
         else:
             keeps_head, text = include_top and not reset_head, os.fspath(weights)
-            named = registry.is_known(self.__name__, text) and not os.path.exists(text)
+            named = registry.matches(self.__name__, text) and not os.path.exists(text)
             if keeps_head and named:  # before any download
                 row = registry.find_weights(self.__name__, text)
                 _require_classes(row.classes, text, classes)
@@ -181,9 +185,9 @@ class Constructor:
             "dropout_rate": dropout_rate,
             "attention_dropout_rate": attention_dropout_rate,
             "stochastic_depth_rate": stochastic_depth_rate,
-            **_checked(overrides),
+            **overrides,
         }
-        if "position_grid" in (overrides or {}):
+        if "position_grid" in overrides:
             grid = arguments.size_pair("position_grid", fields["position_grid"])
             inferred = inferred | {"position_grid": grid}
         size = self.config
@@ -192,12 +196,12 @@ class Constructor:
             size = size.replace(patch_size=fields["patch_size"], **changes)
         image_fields = _image_fields(self.config, size, inferred, input_tensor, input_shape)
         config = self.config.replace(**{**image_fields, **fields})
-        if config.position_embedding == "none" and "position_grid" in (overrides or {}):
+        if config.position_embedding == "none" and "position_grid" in overrides:
             raise ValueError(
                 "`overrides` must not contain `position_grid` for a model without position "
                 f"embeddings. Received: position_grid={config.position_grid}"
             )
-        if checkpoint and has_table(config) and "prefix_position" not in (overrides or {}):
+        if checkpoint and has_table(config) and "prefix_position" not in overrides:
             rows = has_prefix_rows(checkpoint, config.grid)
             config = config.replace(prefix_position=rows)
         preprocessing = _preprocessing(checkpoint, config, keep_labels=not reset_head)
@@ -228,7 +232,7 @@ class Constructor:
                 resize_patches="patch_size" in fields,
                 report=True,
             )
-            unasked = {k: v for k, v in report.differing.items() if k not in (overrides or {})}
+            unasked = {k: v for k, v in report.differing.items() if k not in overrides}
             report = dataclasses.replace(report, differing=unasked)
             for note in report.notes() if include_top else (*report.read, *report.resized):
                 warnings.warn(note, UserWarning, stacklevel=2)
@@ -242,13 +246,6 @@ def _require_classes(expected: int | None, weights: str, classes: int) -> None:
             "For another number of classes, pass `reset_head=True`, which initializes the "
             f"classifier with zeros, or `include_top=False`. Received: classes={classes}"
         )
-
-
-def _checked(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
-    known = [field.name for field in dataclasses.fields(models.ViTConfig)]
-    for name in overrides or {}:
-        arguments.one_of("overrides", name, known)
-    return dict(overrides or {})
 
 
 def _image_fields(

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -91,15 +91,24 @@ def fetch(
     path = inside / _plain("file_name", file_name)
     found = _cached(path, urls)
     if found is None:
-        with _explained(path):
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             waiting = f"Waiting for another process that is downloading {path} ..."
-            with _alone(path.with_name(f".{file_name}.lock"), waiting):
+            with _locked(path.with_name(f".{file_name}.lock"), waiting):
                 found = _cached(path, urls)
                 if found is None and path.exists():
                     found = _inspect(path, urls, expected)
                 elif found is None:
                     found = _download(path, _addresses(urls, publisher_first), expected)
+        except ConnectionError:
+            raise
+        except OSError as error:  # such as a full disk
+            raise OSError(
+                error.errno,
+                f"{error.strerror or error} while writing {path.name} to the cache. The partial "
+                "download is kept; set KERAS_HOME to use another folder",
+                error.filename or str(path.parent),
+            ) from error
     try:
         expected.compare(path.stat().st_size, found.sha256)
     except ValueError as error:
@@ -128,17 +137,14 @@ def is_set(variable: str) -> bool:
     return os.environ.get(variable, "") not in ("", "0")
 
 
-@contextlib.contextmanager
-def _alone(path: Path, waiting: str) -> Iterator[None]:
+def _locked(path: Path, waiting: str) -> filelock.AcquireReturnProxy:
     """Acquires a lock file; prints `waiting` if another process holds the lock."""
     lock = filelock.FileLock(path)
     try:
-        held = lock.acquire(timeout=0)
+        return lock.acquire(timeout=0)
     except filelock.Timeout:
         print(waiting, file=sys.stderr, flush=True)
-        held = lock.acquire()
-    with held:
-        yield
+        return lock.acquire()
 
 
 def cache_folder() -> Path:
@@ -250,22 +256,6 @@ def _read_pin(path: Path) -> dict[str, Any] | None:
         return None
     valid = isinstance(pin, dict) and "url" in pin
     return pin if valid and all(isinstance(pin.get(n), str) for n in ("sha256", "level")) else None
-
-
-@contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Adds details of the download to file-system errors, such as those for a full disk."""
-    try:
-        yield
-    except ConnectionError:
-        raise
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"{error.strerror or error} while writing {path.name} to the cache. The partial "
-            "download is kept; set KERAS_HOME to use another folder",
-            error.filename or str(path.parent),
-        ) from error
 
 
 def _addresses(urls: Sequence[str], publisher_first: bool) -> list[tuple[str, str]]:

@@ -53,10 +53,8 @@ def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
 
     def changed(layer: Any) -> Any:
         kind = forms.get(type(layer))
-        return cloning.clone_layer(layer, kind) if kind and _replaceable(layer) else None
+        is_norm = isinstance(layer, keras.layers.LayerNormalization)
+        replaceable = kind and (not is_norm or is_plain(layer))
+        return cloning.clone_layer(layer, kind) if replaceable else None
 
     return cloning.clone(model, changed)
-
-
-def _replaceable(layer: Any) -> bool:
-    return not isinstance(layer, keras.layers.LayerNormalization) or is_plain(layer)

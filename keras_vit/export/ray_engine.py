@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
@@ -170,21 +169,15 @@ def predict(
         fn_constructor_args=(source,),
         fn_constructor_kwargs={"batch_size": batch_size, **options},
     )
-    try:
-        with _message_if_ended("Ray ended this process, because its cluster is gone"):
-            for row in dataset.iter_rows():
-                yield from row["answers"]
-    except ray.exceptions.RayError as error:
-        raise RuntimeError(f"Ray stopped: {str(error).strip().splitlines()[-1]}") from error
-
-
-@contextlib.contextmanager
-def _message_if_ended(text: str) -> Iterator[None]:
-    """Prints a text if this process is ended from outside Python, as Ray does, within `with`."""
-    command = [sys.executable, "-IS", "-c", _WATCH, f"keras-vit: {text}"]
+    # Prints the text if this process is ended from outside Python, as Ray does.
+    text = "keras-vit: Ray ended this process, because its cluster is gone"
+    command = [sys.executable, "-IS", "-c", _WATCH, text]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     try:
-        yield
+        for row in dataset.iter_rows():
+            yield from row["answers"]
+    except ray.exceptions.RayError as error:
+        raise RuntimeError(f"Ray stopped: {str(error).strip().splitlines()[-1]}") from error
     finally:
         process.communicate(b"done")
 

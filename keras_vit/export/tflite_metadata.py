@@ -89,23 +89,24 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
         ),
         associated_files=[labels],
     )
-    outputs = {"probabilities": probabilities}
+    described: dict[str, str] = {}
     if preprocessing.set_threshold is not None:
         covered = f"which contains the true class with probability {preprocessing.coverage}"
         described = {"set": f"The prediction set, {covered}.", "set_size": "Number of its classes."}
-        outputs |= {name: _described(name, text) for name, text in described.items()}
     if preprocessing.ood_threshold is not None:
-        described = {
+        described |= {
             "ood_score": "Out-of-distribution score, about 1 for images like the training images.",
             "in_distribution": f"Whether the score is at most {preprocessing.ood_threshold:.3f}.",
         }
-        outputs |= {name: _described(name, text) for name, text in described.items()}
     if preprocessing.training_images is not None:
-        described = {
+        described |= {
             "nearest": f"Nearest of `training_images` in {preprocessing_files.PREPROCESSING}.",
             "nearest_similarity": "Their cosine similarities.",
         }
-        outputs |= {name: _described(name, text) for name, text in described.items()}
+    outputs = {"probabilities": probabilities} | {
+        name: _table("TensorMetadata", name=name, description=text)
+        for name, text in described.items()
+    }
     model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
     order = ["probabilities"]
     if len(outputs) > 1:  # the order is the converter's
@@ -142,10 +143,6 @@ def oldest_runtime(path: Path) -> str:
     if any(tensor.type == schema.TensorType.INT16 for tensor in model.subgraphs[0].tensors):
         return _INT16_RUNTIME
     return bytes(model.buffers[stated].data).decode().rstrip("\0")
-
-
-def _described(name: str, text: str) -> Table:
-    return _table("TensorMetadata", name=name, description=text)
 
 
 def _table(kind: str, **fields: Any) -> Table:

@@ -180,17 +180,20 @@ class Rotary(Positions):
 
     def rotate(self, x: Any, positions: Any) -> Any:
         cos, sin = ops.split(ops.cast(positions, x.dtype)[:, None], 2, axis=-1)  # (1, 1, T, d)
-        turn = ops.cast(_constant(self._turn(x.shape[-1])), x.dtype)
-        return x * cos + ops.matmul(x, turn) * sin
+        size = x.shape[-1]
+        first, second = self._channels(size)
+        turn = np.zeros((size, size), "float32")  # rotates each pair of channels by 90 degrees
+        turn[second, first], turn[first, second] = -1, 1
+        return x * cos + ops.matmul(x, ops.cast(_constant(turn), x.dtype)) * sin
 
     def _pairs(self, angles: Any) -> Any:
         """Gives both channels of a pair, whose plane is rotated, the same angle."""
         return ops.tile(angles, (1, 2))
 
-    def _turn(self, size: int) -> np.ndarray:
-        """Returns the matrix (d, d) that rotates each pair of channels by 90 degrees."""
+    def _channels(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the indices of the first and of the second channel of each pair."""
         first = np.arange(size // 2)
-        return _turn(first, first + size // 2)
+        return first, first + size // 2
 
 
 class LearnedRotary(Learned, Rotary):
@@ -211,8 +214,8 @@ class LearnedRotary(Learned, Rotary):
     def _pairs(self, angles: Any) -> Any:
         return ops.repeat(angles, 2, axis=-1)
 
-    def _turn(self, size: int) -> np.ndarray:
-        return _turn(np.arange(0, size, 2), np.arange(1, size, 2))
+    def _channels(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(0, size, 2), np.arange(1, size, 2)
 
 
 class Relative(Positions):
@@ -278,12 +281,6 @@ def _on_grid(parts: list[Any], grid: tuple[Any, Any]) -> Any:
     shape = (*grid, parts[0].shape[-1])
     row, column = parts[0][:, None], parts[1][None]
     return ops.stack([ops.broadcast_to(row, shape), ops.broadcast_to(column, shape)], axis=2)
-
-
-def _turn(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    matrix = np.zeros((2 * len(first), 2 * len(first)), "float32")
-    matrix[second, first], matrix[first, second] = -1, 1
-    return matrix
 
 
 def sincos_2d(grid: Grid, hidden_size: int, *, endpoint: bool = True) -> np.ndarray:

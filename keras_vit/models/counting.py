@@ -127,15 +127,15 @@ def count_tokens(config: ViTConfig) -> int:
 
 def count_attended(config: ViTConfig) -> list[tuple[int, int]]:
     """Returns the number of tokens in each block's attention, and to how many each attends."""
-    t, found = count_tokens(config), []
+    t = count_tokens(config)
     sides = [side // step for side, step in zip(config.usual_size, config.stride, strict=True)]
-    for window in config.windows:
+
+    def attended(window: int | None) -> tuple[int, int]:
         if window is None:
-            found.append((t, t))
-        else:
-            padded = math.prod(-(-side // window) * window for side in sides)
-            found.append((padded, window**2))
-    return found
+            return t, t
+        return math.prod(-(-side // window) * window for side in sides), window**2
+
+    return list(map(attended, config.windows))
 
 
 def convolutions(config: ViTConfig) -> list[Product]:

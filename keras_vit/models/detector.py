@@ -93,7 +93,7 @@ def with_scores(model: keras.Model) -> keras.Model:
 
 def _branch(levels: list[Any], classes: int, conv: Callable[..., Any], policy: Any) -> Any:
     """Returns boxes and logits (B, A, 4 + K); all levels share the convolutions."""
-    parts: dict[str, list[Any]] = {}
+    parts = []
     logit = -math.log(1 / _FIRST_SCORE - 1)
     distance = math.log(math.expm1(_FIRST_DISTANCE))
     for part, channels, first in (("boxes", 4, distance), ("scores", classes, logit)):
@@ -108,13 +108,12 @@ def _branch(levels: list[Any], classes: int, conv: Callable[..., Any], policy: A
         last = keras.layers.Conv2D(
             channels, 1, bias_initializer=bias, dtype="float32", name=f"{part}_last"
         )
-        parts[part] = []
-        for features in levels:
-            for layer in (*tower, last):
-                features = layer(features)
-            parts[part].append(features)
+        outputs = levels
+        for layer in (*tower, last):
+            outputs = [layer(features) for features in outputs]
+        parts.append(outputs)
     found = []
-    for stride, boxes, logits in zip(STRIDES, parts["boxes"], parts["scores"], strict=True):
+    for stride, boxes, logits in zip(STRIDES, *parts, strict=True):
         decoded = layers.BoxDecoder(stride, dtype="float32", name=f"boxes_{stride}")(boxes)
         flat = keras.layers.Reshape((-1, classes), dtype="float32")(logits)
         found.append(keras.layers.Concatenate(dtype="float32")([decoded, flat]))

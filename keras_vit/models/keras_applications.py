@@ -19,9 +19,6 @@ from keras_vit.layers import ModelMetadata
 from keras_vit.models.cloning import with_dtype
 from keras_vit.preprocessing import Preprocessing
 
-# Default height and width of the images: those of most published weights.
-_IMAGE_SIZE = (224, 224)
-
 
 def application_names() -> tuple[str, ...]:
     """Returns the names of all networks in `keras.applications`."""
@@ -43,7 +40,7 @@ def build_application(
     The network's feature maps are averaged and classified by one dense layer that is initialized
     with zeros, as in the Vision Transformers of this package.
     """
-    size = image_size or _IMAGE_SIZE
+    size = image_size or (224, 224)  # of most published weights
     preprocessing = dataclasses.replace(
         application_preprocessing(name, size), class_names=labels, thresholds=thresholds
     )

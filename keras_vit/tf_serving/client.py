@@ -104,7 +104,7 @@ class Client:
         kind: type[Grpc | Rest] = Rest if "://" in address else Grpc
         self._transport = kind(address, name, version, tls, certificate, headers or {})
         self._timeout = min(timeout, 1e7)  # more overflows in gRPC and in the operating system
-        self._signatures: served_inputs.Signatures | None = None
+        self._signatures: served_inputs.Signatures = {}  # empty if unknown
 
     def __enter__(self) -> Self:
         return self
@@ -203,10 +203,9 @@ class Client:
 
     def _check(self, deadline: float, signature: str, inputs: Mapping[str, Any]) -> _Arrays:
         """Converts inputs to arrays and checks them against the signature of the served version."""
-        known = self._signatures  # another thread may forget them meanwhile
-        if known is not None:
-            with contextlib.suppress(ValueError):  # another version may be served by now
-                return served_inputs.check(known, signature, inputs)
+        with contextlib.suppress(ValueError):  # unknown, or another version is served by now
+            return served_inputs.check(self._signatures, signature, inputs)
+        # In a variable: another thread may forget them meanwhile.
         known = self._signatures = self._transport.signatures(deadline - time.monotonic())
         return served_inputs.check(known, signature, inputs)
 
@@ -222,7 +221,7 @@ class Client:
             try:
                 return send(deadline, *args)
             except TemporaryError as error:
-                self._signatures = None  # a new version may have other signatures
+                self._signatures = {}  # a new version may have other signatures
                 wait = _FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
                 if attempt == _ATTEMPTS or time.monotonic() + wait > deadline:
                     raise ServingError(f"{error} (attempts: {attempt})") from error

@@ -20,21 +20,6 @@ ARCHITECTURE = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "stem_block
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
-    """Origin of a checkpoint's tensors: the naming scheme and tensor names of the file.
-
-    Args:
-        dialect: Name of the `Dialect` that the file follows.
-        names: Tensor names in the file by variable path; several names for concatenated tensors.
-        left: Names of tensors that are ignored deliberately.
-    """
-
-    dialect: str = "keras"
-    names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    left: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """Weights by variable path, with the model configuration inferred from the file.
 
@@ -45,7 +30,9 @@ class Checkpoint:
         inferred: Fields of `ViTConfig` that the file determines: the architecture, and numerics
             of its source, for example the GELU variant and epsilon.
         preprocessing: Preprocessing stored in the file, or None.
-        origin: Names of the tensors in the file.
+        dialect: Name of the `Dialect` that the file follows.
+        names: Tensor names in the file by variable path; several names for concatenated tensors.
+        left: Names of tensors in the file that are ignored deliberately.
         loose_positions: Whether the table under `POSITIONS` may lack rows for the prefix tokens.
             `inferred` then contains the more likely layout, see `has_prefix_rows`.
         notes: Sentences on what was ignored or assumed when the file was read, by topic.
@@ -55,7 +42,9 @@ class Checkpoint:
     tensors: Tensors
     inferred: dict[str, Any]
     preprocessing: Preprocessing | None = None
-    origin: Origin = dataclasses.field(default_factory=Origin)
+    dialect: str = "keras"
+    names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    left: tuple[str, ...] = ()
     loose_positions: bool = False
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

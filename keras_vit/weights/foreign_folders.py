@@ -50,7 +50,7 @@ def read_folder(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkp
 def configure(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     """Adds what the configuration files in a folder contain to a checkpoint."""
     try:
-        name = "open_clip_config" if checkpoint.origin.dialect == "open_clip" else "config"
+        name = "open_clip_config" if checkpoint.dialect == "open_clip" else "config"
         return _told(checkpoint, _json(folder / f"{name}.json"), folder)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"The configuration in {folder} must be valid: {error}") from error

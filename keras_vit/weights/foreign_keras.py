@@ -5,7 +5,6 @@ No layers are built, so no code in a file runs: a `Lambda` layer is only a name 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,8 +39,16 @@ def is_metadata(layer: Layer) -> bool:
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Reads the tensors of a Keras 3 file (`.keras` or `.weights.h5`)."""
-    with _weights(path) as weights:
-        return h5.read_h5(weights)
+    if formats.format_of(path) != "keras":
+        return h5.read_h5(path)
+    with tempfile.TemporaryDirectory() as folder, guards.open_zip(path) as archive:
+        inner = archive.extract("model.weights.h5", folder)
+        try:
+            return h5.read_h5(Path(inner))
+        except guards.WeightFileError as error:
+            raise guards.WeightFileError(
+                str(error).replace(inner, f"{path}/model.weights.h5")
+            ) from error
 
 
 def read_layers(path: Path, kind: str) -> list[Layer]:
@@ -55,10 +62,8 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
         if "model_config" in file.attrs:
             config = file.attrs["model_config"]
             if len(config) > guards.LARGEST_JSON:
-                raise guards.refused(
-                    path,
-                    f"too large: model_config has over {guards.LARGEST_JSON:,} bytes",
-                )
+                what = f"model_config has over {guards.LARGEST_JSON:,} bytes"
+                raise guards.refused(path, f"too large: {what}")
             return list(_layers(json.loads(config)))
         return [{"name": name} for name in file]
 
@@ -70,29 +75,13 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
         config = layer.get("config", {})
         if str(layer.get("class_name")).endswith("TransformerBlock") and "num_heads" in config:
             config_fields["num_heads"] = config["num_heads"]
-    if checkpoint.origin.dialect == "kecam":
+    if checkpoint.dialect == "kecam":
         config_fields |= kecam.read_layers(layers)
-    if checkpoint.origin.dialect == "keras_hub":
+    if checkpoint.dialect == "keras_hub":
         config_fields |= keras_hub.read_layers(layers)
     checkpoint = checkpoint.replace(inferred=checkpoint.inferred | config_fields)
     sizes = [size for size in map(_image_size, layers) if size]
     return place_positions(checkpoint, sizes[0]) if sizes else checkpoint
-
-
-@contextlib.contextmanager
-def _weights(path: Path) -> Iterator[Path]:
-    """Yields the path of the weight file, extracted temporarily if inside a `.keras` file."""
-    if formats.format_of(path) != "keras":
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder, guards.open_zip(path) as archive:
-        inner = archive.extract("model.weights.h5", folder)
-        try:
-            yield Path(inner)
-        except guards.WeightFileError as error:
-            raise guards.WeightFileError(
-                str(error).replace(inner, f"{path}/model.weights.h5")
-            ) from error
 
 
 def _layers(model: Any) -> Iterator[Layer]:

@@ -129,7 +129,7 @@ def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, st
 def _rows(
     checkpoint: Checkpoint, shapes: Shapes, resized: dict[str, str], reset: Names, dropped: Names
 ) -> tuple[TensorReport, ...]:
-    origins = checkpoint.origin.names
+    origins = checkpoint.names
     table = PATCH_POSITIONS if PATCH_POSITIONS in checkpoint.tensors else POSITIONS
     rows = []
     for name, shape in shapes.items():
@@ -142,7 +142,7 @@ def _rows(
         TensorReport("dropped", "", (), origins.get(name, (name,)), checkpoint.tensors[name].shape)
         for name in dropped
     ]
-    rows += [TensorReport("left", names=(name,)) for name in checkpoint.origin.left]
+    rows += [TensorReport("left", names=(name,)) for name in checkpoint.left]
     return tuple(rows)
 
 

@@ -6,7 +6,6 @@ preprocessing. This metadata entry restores a model completely; other libraries 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import types
@@ -55,15 +54,16 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
             f"of keras_vit and match the weights. Update keras_vit, or save the file again without "
             f"this metadata. Received: {type(error).__name__}: {str(error)[:500]}"
         ) from error
-    names = dict(checkpoint.origin.names)
+    names = dict(checkpoint.names)
     table = names.pop(POSITIONS, ())
     names |= {name: table for name in (POSITION, PREFIX_POSITION) if name in tensors}
-    left = checkpoint.origin.left + (() if POSITION in tensors else table)  # computed positions
+    left = checkpoint.left + (() if POSITION in tensors else table)  # computed positions
     return checkpoint.replace(
         tensors=tensors,
         inferred=config.get_config() | {"position_grid": config.grid},
         preprocessing=preprocessing,
-        origin=dataclasses.replace(checkpoint.origin, names=names, left=left),
+        names=names,
+        left=left,
         notes={},
     )
 

@@ -6,7 +6,6 @@ positions; D hidden size. Another library's table has T rows, prefix tokens firs
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,11 +121,10 @@ def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Chec
         return checkpoint
     rows = p if settled.inferred["prefix_position"] else 0
     _split(tensors, tensors.pop(POSITIONS), (h, w), rows)
-    whole = checkpoint.origin.names.get(POSITIONS, (POSITIONS,))
-    names = {**checkpoint.origin.names, POSITION: whole, PREFIX_POSITION: whole}
-    origin = dataclasses.replace(checkpoint.origin, names=names)
+    whole = checkpoint.names.get(POSITIONS, (POSITIONS,))
+    names = {**checkpoint.names, POSITION: whole, PREFIX_POSITION: whole}
     inferred = settled.inferred | {"image_size": image_size}
-    return settled.replace(tensors=tensors, inferred=inferred, origin=origin)
+    return settled.replace(tensors=tensors, inferred=inferred, names=names)
 
 
 def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -> None:

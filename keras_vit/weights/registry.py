@@ -136,7 +136,7 @@ def list_weights(model: str | None = None) -> list[PublishedWeights]:
 
 def find_weights(model: str, name: str) -> PublishedWeights:
     """Returns the registry entry for published weights of a model, given their name."""
-    found = _matches(model, name)
+    found = matches(model, name)
     if len(found) == 1:
         return found[0]
     if found:
@@ -158,11 +158,6 @@ def find_weights(model: str, name: str) -> PublishedWeights:
     )
 
 
-def is_known(model: str, name: str) -> bool:
-    """Returns whether a model has at least one set of published weights with this name."""
-    return bool(_matches(model, name))
-
-
 def preprocessing_for(row: PublishedWeights) -> Preprocessing:
     """Returns the preprocessing with which published weights were evaluated."""
     mean, std = SCALINGS[row.scaling]
@@ -177,8 +172,8 @@ def preprocessing_for(row: PublishedWeights) -> Preprocessing:
     )
 
 
-def _matches(model: str, name: str) -> list[PublishedWeights]:
-    """Returns the entries with this name or alias, or else those whose URL ends with it."""
+def matches(model: str, name: str) -> list[PublishedWeights]:
+    """Returns a model's entries with this name or alias, or else those whose URL ends so."""
     rows = list_weights(model)
     named = [row for row in rows if name == row.name or name in row.aliases]
     if name in _GENERIC:

@@ -61,7 +61,7 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
         raise ValueError("`weights` must be a URL without a user name and a password")
     match = _HUB.fullmatch(text)
     # The hub's hash of a file is better than most entries of the registry.
-    if model is not None and not (match and match["repo"]) and registry.is_known(model, text):
+    if model is not None and not (match and match["repo"]) and registry.matches(model, text):
         return _published(registry.find_weights(model, text))
     if match:
         return read_path(hub.fetch_repository(match["repo"] or f"timm/{match['timm']}"))

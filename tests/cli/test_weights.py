@@ -53,7 +53,7 @@ def test_convert_prints_what_the_target_cannot_tell(call: Call, tmp_path: Path) 
     assert messages.startswith("Note: The format 'timm' does not record")
     assert 'act_layer="gelu_tanh"' in messages
     assert messages.count("\n") == 1
-    assert read_checkpoint(target).origin.dialect == "timm"
+    assert read_checkpoint(target).dialect == "timm"
 
 
 def test_convert_takes_heads_or_a_model(call: Call, tmp_path: Path) -> None:

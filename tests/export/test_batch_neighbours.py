@@ -80,10 +80,10 @@ def test_signatures_that_another_thread_forgets_are_asked_for_again(
     exported: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the other thread forgot them after every look."""
-    held: list[Any] = [None]
+    held: list[Any] = [{}]
 
     def look(client: Client) -> Any:
-        found, held[0] = held[0], None
+        found, held[0] = held[0], {}
         return found
 
     def keep(client: Client, found: Any) -> None:

@@ -99,7 +99,7 @@ def test_repository_of_timm(hub: Loopback, tmp_path: Path) -> None:
     publish(hub, "timm/vit_small.mine", files)
     checkpoint = read_checkpoint("timm/vit_small.mine")
     assert checkpoint.preprocessing.crop_fraction == 0.95
-    assert checkpoint.origin.dialect == "timm"
+    assert checkpoint.dialect == "timm"
 
 
 def test_listing_of_a_mirror_verifies_nothing(
@@ -156,7 +156,7 @@ def test_listing_without_a_revision_is_of_the_main_branch(hub: Loopback, tmp_pat
     listing = publish(hub, "timm/old", {"model.safetensors": content}, sha="main")
     del listing["sha"]
     hub.pages["/api/models/timm/old"] = Page(json.dumps(listing).encode())
-    assert read_checkpoint("timm/old").origin.dialect == "timm"
+    assert read_checkpoint("timm/old").dialect == "timm"
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_weights_without_a_hash_are_refused(hub: Loopback, tmp_path: Path) -> No
     with pytest.raises(ValueError, match=message):
         read_checkpoint("timm/bare")
     publish(hub, "timm/bare", {"model.safetensors": content})  # mended: nothing is in the way
-    assert read_checkpoint("timm/bare").origin.dialect == "timm"
+    assert read_checkpoint("timm/bare").dialect == "timm"
 
 
 def test_shards_of_the_top_folder_alone(hub: Loopback, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import metadata
-from keras_vit.weights.checkpoint import Checkpoint, Origin
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION, join_positions
 from tests.helpers import tiny_config, tiny_model, weights_of
@@ -22,8 +22,8 @@ PREPROCESSING = Preprocessing(
 def stored(**changes: Any) -> Checkpoint:
     """What a reader makes of a file of another library's names."""
     tensors = join_positions(weights_of(tiny_model(**changes)), tiny_config(**changes))
-    origin = Origin("timm", {name: (f"their {name}",) for name in tensors}, ("mask_token",))
-    return Checkpoint("m.safetensors", tensors, infer_fields(tensors), origin=origin)
+    origin = ("timm", {name: (f"their {name}",) for name in tensors}, ("mask_token",))
+    return Checkpoint("m.safetensors", tensors, infer_fields(tensors), None, *origin)
 
 
 def described(**changes: Any) -> dict[str, Any]:
@@ -62,11 +62,11 @@ def test_extend_tells_all_that_was_described(changes: dict[str, Any]) -> None:
     assert checkpoint.source == before.source
     table = (f"their {POSITIONS}",) if POSITIONS in before.tensors else ()
     if POSITION in checkpoint.tensors:
-        assert checkpoint.origin.names[POSITION] == checkpoint.origin.names[PREFIX_POSITION]
-        assert checkpoint.origin.names[POSITION] == table
-        assert checkpoint.origin.left == ("mask_token",)
+        assert checkpoint.names[POSITION] == checkpoint.names[PREFIX_POSITION]
+        assert checkpoint.names[POSITION] == table
+        assert checkpoint.left == ("mask_token",)
     else:
-        assert checkpoint.origin.left == ("mask_token", *table)
+        assert checkpoint.left == ("mask_token", *table)
 
 
 def test_extend_without_our_entry_changes_nothing() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keras_vit.weights.checkpoint import Checkpoint, Origin
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.positions import (
     PATCH_POSITIONS,
     POSITION,
@@ -75,15 +75,16 @@ def test_settle_positions() -> None:
 
 
 def test_place_positions() -> None:
-    origin = Origin("vit_keras", {POSITIONS: ("pos:0",)}, ("left",))
-    placed = place_positions(Checkpoint("m", TABLE, TRAITS, origin=origin), (15, 14))
+    names = {POSITIONS: ("pos:0",)}
+    checkpoint = Checkpoint("m", TABLE, TRAITS, dialect="vit_keras", names=names, left=("left",))
+    placed = place_positions(checkpoint, (15, 14))
     table = TABLE[POSITIONS]
     np.testing.assert_array_equal(placed.tensors["patch_encoder/position"][4, 6], table[35])
     np.testing.assert_array_equal(placed.tensors["patch_encoder/prefix_position"][0], table[:1])
     assert placed.inferred["prefix_position"] is True
     assert (placed.inferred["position_grid"], placed.inferred["image_size"]) == ((5, 7), (15, 14))
-    assert placed.origin.names["patch_encoder/position"] == ("pos:0",)
-    assert placed.origin.left == ("left",)
+    assert placed.names["patch_encoder/position"] == ("pos:0",)
+    assert placed.left == ("left",)
 
 
 def test_place_positions_without_those_of_prefix_tokens() -> None:

@@ -15,8 +15,8 @@ from keras_vit.weights.registry import (
     SCALINGS,
     PublishedWeights,
     find_weights,
-    is_known,
     list_weights,
+    matches,
     preprocessing_for,
 )
 
@@ -282,7 +282,7 @@ def test_list_weights_of_one_model() -> None:
 )
 def test_find_weights_by_name_alias_and_file(model: str, written: str, name: str) -> None:
     assert find_weights(model, written).name == name
-    assert is_known(model, written)
+    assert matches(model, written)
 
 
 def test_find_weights_by_a_file_name_that_occurs_twice() -> None:
@@ -292,7 +292,7 @@ def test_find_weights_by_a_file_name_that_occurs_twice() -> None:
         r"'orig_in21k_ft_in1k_384', 'sam_in1k'\. Received: weights='ViT-B_32'",
     ):
         find_weights("ViTB32", "ViT-B_32")
-    assert is_known("ViTB32", "ViT-B_32")
+    assert matches("ViTB32", "ViT-B_32")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
@@ -300,7 +300,7 @@ def test_a_file_name_of_every_repository_needs_a_folder_before_it(name: str) -> 
     rows = [row for row in ROWS if row.urls[0].endswith(f"/{name}")]
     assert len({row.model for row in rows}) > 1
     for row in rows:
-        assert not is_known(row.model, name)
+        assert not matches(row.model, name)
         assert find_weights(row.model, "/".join(row.urls[0].rsplit("/", 4)[1:])) is row
 
 
@@ -322,7 +322,7 @@ def test_find_weights_of_an_unknown_name(written: str, hint: str) -> None:
         f"`weights` must be a file or one of the published weights of ViTB8.{hint} Options: "
         f"{names}. Received: weights={written!r}"
     )
-    assert not is_known("ViTB8", written)
+    assert not matches("ViTB8", written)
 
 
 def test_find_weights_of_a_model_without_any() -> None:

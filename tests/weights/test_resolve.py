@@ -18,7 +18,7 @@ from tests.weights.files import SQUARE, official_tensors, save
 def test_content_decides_and_not_the_suffix(tmp_path: Path) -> None:
     path = save(tmp_path, official_tensors())
     other = path.rename(tmp_path / "weights.bin")
-    assert read_path(other).origin.dialect == "npz"
+    assert read_path(other).dialect == "npz"
     tiny_model().save(tmp_path / "model.keras")
     kept = (tmp_path / "model.keras").rename(tmp_path / "model")
     assert read_checkpoint(kept).inferred["num_layers"] == 2
@@ -96,11 +96,11 @@ def test_prefix_of_all_names_is_ignored(name: str, prefix: str, tmp_path: Path) 
     write_safetensors(path, {f"{prefix}{theirs}": tensor for theirs, tensor in bare.items()})
     found, expected = read_checkpoint(path), read_checkpoint(tmp_path / "bare.safetensors")
     assert_same(found.tensors, expected.tensors)
-    assert (found.inferred, found.origin.dialect) == (expected.inferred, name)
+    assert (found.inferred, found.dialect) == (expected.inferred, name)
     assert "prefix" not in expected.notes
     ignored = f"The prefix {prefix!r} of all tensor names in {path} is ignored"
     assert found.notes["prefix"] == ignored
-    names = {theirs for both in found.origin.names.values() for theirs in both}
+    names = {theirs for both in found.names.values() for theirs in both}
     assert names == {f"{prefix}{theirs}" for theirs in bare}  # as in the file
 
     model = tiny_model(image_size=SQUARE.image_size)

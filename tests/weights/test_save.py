@@ -91,7 +91,7 @@ def test_round_trip(format: str, changes: dict[str, Any], tmp_path: Path) -> Non
     save_weights(model, path, format)
     found, again = read_again(path, config_of(model))
     assert_same_weights(again, model)
-    assert found.origin.dialect == format
+    assert found.dialect == format
     if format != "npz":
         # With logits, which is no property of weights.
         kept = config_of(model).replace(classifier_activation=None)
@@ -136,7 +136,7 @@ def test_the_name_says_the_format(tmp_path: Path) -> None:
     model = model_for(SQUARE)
     for name, dialect in (("m.npz", "npz"), ("m.weights.h5", "keras"), ("m", "huggingface")):
         save_weights(model, tmp_path / name)
-        assert read_checkpoint(tmp_path / name).origin.dialect == dialect
+        assert read_checkpoint(tmp_path / name).dialect == dialect
 
 
 def test_a_hugging_face_folder(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ def kind_of(path: Path) -> str:
     """Returns `"h5"` for a Keras 3 weight file and `"legacy_h5"` for any other HDF5 file."""
     with reading(path), h5py.File(path) as file:
         # Keras 2 lists its layers in an attribute.
-        if "layer_names" in file.attrs or not _is_inside(file, "layers"):
-            return "legacy_h5"
-        return "h5" if isinstance(file["layers"], h5py.Group) else "legacy_h5"
+        is_keras_3 = "layer_names" not in file.attrs and _is_inside(file, "layers")
+        return "h5" if is_keras_3 and isinstance(file["layers"], h5py.Group) else "legacy_h5"
 
 
 def read_h5(path: Path) -> dict[str, np.ndarray]:

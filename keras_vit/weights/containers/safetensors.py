@@ -163,10 +163,7 @@ def _read_file(path: Path) -> dict[str, np.ndarray]:
     with reading(path):
         header = _read_header(path)
         dtypes = {name: entry["dtype"] for name, entry in header.items() if name != _METADATA}
-        others = [
-            f"{name} ({kind})" for name, kind in dtypes.items() if not _NUMBER.fullmatch(kind)
-        ]
-        if others:
+        if others := [f"{n} ({kind})" for n, kind in dtypes.items() if not _NUMBER.fullmatch(kind)]:
             raise refused(path, f"not numeric: it contains {shortlist(others)}")
         names = collections.deque(dtypes)
         while names:

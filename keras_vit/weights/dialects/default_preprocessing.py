@@ -19,7 +19,7 @@ _SEVERAL = (
 def assume(checkpoint: Checkpoint) -> Checkpoint:
     """Adds the default preprocessing to a checkpoint, with a note if its library has several."""
     found, notes = preprocessing(checkpoint), dict(checkpoint.notes)
-    if checkpoint.origin.dialect in _SEVERAL:
+    if checkpoint.dialect in _SEVERAL:
         notes["preprocessing"] = (
             f"{checkpoint.source} does not contain its preprocessing: mean={found.mean}, "
             f"std={found.std}, crop_fraction={found.crop_fraction} are assumed; to change them, "
@@ -46,7 +46,7 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
         "channels": "grayscale" if grayscale else "rgb",
         "class_names": labels if inferred.get("classes") == len(labels) else None,
     }
-    if torchvision := checkpoint.origin.dialect == "torchvision":
+    if torchvision := checkpoint.dialect == "torchvision":
         fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels
     # DeiT III and DINOv2, which has no classifier; other models with layer scale average patches.
     positions = inferred.get("position_embedding")
@@ -67,5 +67,5 @@ def _is_mae(checkpoint: Checkpoint) -> bool:
     """Returns whether a file contains MAE's decoder, or its fixed position of the class token."""
     table = checkpoint.tensors.get(POSITIONS)
     fixed = table is not None and checkpoint.inferred.get("class_token") and not table[0].any()
-    decodes = any("decoder_embed" in name for name in checkpoint.origin.left)
-    return checkpoint.origin.dialect in _SEVERAL and bool(fixed or decodes)
+    decodes = any("decoder_embed" in name for name in checkpoint.left)
+    return checkpoint.dialect in _SEVERAL and bool(fixed or decodes)

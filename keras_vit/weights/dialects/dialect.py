@@ -18,7 +18,7 @@ import numpy as np
 from keras_vit.arguments import shortlist
 from keras_vit.layers.position_embedding import POSITIONS
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Origin
+from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint
 from keras_vit.weights.dialects.axes import Layout, sides
 from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import fold_registers, insert_registers, join_positions
@@ -194,11 +194,11 @@ class Dialect:
         if any(row.part == NORM_AFTER_POOLING for row, *_ in expected):
             inferred |= {"norm_after_pooling": True, "pooling": "gap"}
         inferred.setdefault("position_embedding", "none")
-        origin = Origin(self.name, origins, tuple(original[name] for name in left))
         ignored = f"The prefix {self.prefix!r} of all tensor names in {source} is ignored"
         notes = {"prefix": ignored} if self.prefix else {}
         notes |= {p: f"{source}: {note}" for p, note in self.notes.items() if _any(p, tensors)}
-        return Checkpoint(source, found, inferred, None, origin, self.loose_positions, notes)
+        origin = (self.name, origins, tuple(original[name] for name in left))
+        return Checkpoint(source, found, inferred, None, *origin, self.loose_positions, notes)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
         """Converts a model's weights to the tensor names and layouts of this library.

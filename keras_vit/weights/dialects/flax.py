@@ -41,9 +41,7 @@ _POOLING = (
 
 _ROWS = (
     *stem(("conv_root", "gn_root"), _UNIT, ("conv", "gn"), ("conv_proj", "gn_proj"), "abio", _BOTH),
-    Row("patch_encoder/class_token", "cls", "11D", "class token"),
-    Row("patch_encoder/projection/kernel", "embedding/kernel", "PQCD -> (PQC)D"),
-    Row("patch_encoder/projection/bias", "embedding/bias", "D"),
+    *group("embedding", ("cls", "", "embedding"), _BOTH, optional=("class token",)),
     Row("patch_encoder/positions", _POSITIONS, "1TD -> TD", "positions"),
     Row("patch_encoder/patch_positions", _PATCH_POSITIONS[0], "1ND -> ND", "patch positions"),
     *group("block", _LAYERS, _BOTH, scope=f"{_BLOCK}/", heads_apart=True),

@@ -30,13 +30,6 @@ _NEW_TO_PUBLISHED = {
 _NEW_NAME = re.compile(r"layers\.(\d+)\.(.+)\.(weight|bias)")
 
 
-_ROWS = (
-    *group("embedding", EMBEDDING, ALL_TORCH, scope="embeddings/"),
-    *group("block", LAYERS, ALL_TORCH, scope="encoder/layer/{block}/", optional=("qkv bias",)),
-    *group("top", TOP, ALL_TORCH),
-)
-
-
 def _published(name: str) -> str:
     """Converts a tensor name to its form in published files, without a model prefix."""
     name = name.removeprefix("vit.").removeprefix("deit.")
@@ -51,7 +44,11 @@ def _published(name: str) -> str:
 HUGGING_FACE = Dialect(
     "huggingface",
     "Hugging Face",
-    _ROWS,
+    (
+        *group("embedding", EMBEDDING, ALL_TORCH, scope="embeddings/"),
+        *group("block", LAYERS, ALL_TORCH, scope="encoder/layer/{block}/", optional=("qkv bias",)),
+        *group("top", TOP, ALL_TORCH),
+    ),
     marks=("embeddings.cls_token", "embeddings.patch_embeddings.projection.weight"),
     numerics=exact(epsilon=1e-12, position_interpolation="bicubic"),
     # The decoder of a masked autoencoder, and the token for masked patches.

@@ -25,6 +25,7 @@ def _dinov2_numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
     return {"gelu": "exact", "epsilon": 1e-6, "position_interpolation": kind}
 
 
+_DINOV2_EMBEDDING = (*EMBEDDING[:3], "", "register_tokens")
 _DINOV2_BLOCK = ("norm1", *LAYERS[1:3], "norm2", "mlp.fc1", "mlp.fc2")
 _DINOV2_GATED = ("", "", "", "", "mlp.weights_in", "mlp.weights_out")
 
@@ -34,8 +35,7 @@ DINOV2 = Dialect(
     "dinov2",
     "Hugging Face (DINOv2)",
     (
-        *group("embedding", EMBEDDING[:3], ALL_TORCH, scope="embeddings/"),
-        Row("patch_encoder/register_tokens", "embeddings.register_tokens", "1GD", "registers"),
+        *group("embedding", _DINOV2_EMBEDDING, ALL_TORCH, scope="embeddings/"),
         Row("patch_encoder/mask_token", "embeddings.mask_token", "1D -> 11D", "mask token"),
         *group("block", _DINOV2_BLOCK, ALL_TORCH, scope=_LAYER, optional=("qkv bias",)),
         *group("block", _DINOV2_GATED, ALL_TORCH, scope=_LAYER, part="gated"),

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from keras_vit.weights.dialects import keras_names
 from keras_vit.weights.dialects.dialect import Dialect, exact
 from keras_vit.weights.dialects.rows import NORM, group, norm
@@ -23,19 +21,6 @@ _PATTERNS = {
     r"(block\d+_(?:attn|mlp)_gamma)/\w+": r"\1/weight",
     r"(stem_conv|block\d+_\w+|pre_ln|out_ln|predictions)/(\w+)": r"\1/\2",
 }
-
-
-_ROWS = (
-    *group("embedding", _EMBEDDING, optional=_OPTIONAL),
-    *norm("pre_norm", "pre_ln", NORM, "norm before the blocks"),
-    *group("block", _LAYERS, scope="block{block}_", optional=_OPTIONAL),
-    *group("scales", ("attn_gamma/weight", "mlp_gamma/weight"), scope="block{block}_"),
-    *group("top", ("out_ln", "", "predictions")),
-)
-
-
-def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
-    return keras_names.tidy(tensors, _PATTERNS, "stem_conv/kernel", "predictions")
 
 
 def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -70,10 +55,16 @@ def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 KECAM = Dialect(
     "kecam",
     "keras_cv_attention_models",
-    _ROWS,
+    (
+        *group("embedding", _EMBEDDING, optional=_OPTIONAL),
+        *norm("pre_norm", "pre_ln", NORM, "norm before the blocks"),
+        *group("block", _LAYERS, scope="block{block}_", optional=_OPTIONAL),
+        *group("scales", ("attn_gamma/weight", "mlp_gamma/weight"), scope="block{block}_"),
+        *group("top", ("out_ln", "", "predictions")),
+    ),
     marks=("stem_conv/kernel", "positional_embedding/positional_embedding", "block0_attn_ln/gamma"),
     numerics=exact(epsilon=1e-6, position_interpolation="bilinear"),
     left=keras_names.LEFT,
-    tidy=_tidy,
+    tidy=lambda tensors: keras_names.tidy(tensors, _PATTERNS, "stem_conv/kernel", "predictions"),
     loose_positions=True,
 )

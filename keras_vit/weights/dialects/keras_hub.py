@@ -13,6 +13,7 @@ from keras_vit.weights.dialects.keras_names import Named
 from keras_vit.weights.dialects.rows import ALL_NUMBERED, QKV, group
 
 _TOKENS = "vit_patching_and_embedding"
+_EMBEDDING = (f"{_TOKENS}/0", "", f"{_TOKENS}/patch_embedding", "distillation_token/0")
 _BLOCK = "vit_encoder/transformer_block_{block1}/"
 _LAYERS = (
     *("ln_1", tuple(f"mha/{x}" for x in QKV), "mha/attention_output"),
@@ -29,17 +30,6 @@ _DEIT = {
     r"(vit_encoder/transformer_block_\d+)/mlp/dense/(\d)": r"\1/mlp/dense_1/\2",
     r"(vit_encoder/transformer_block_\d+)/output_layer/output/(\d)": r"\1/mlp/dense_2/\2",
 }
-
-
-_ROWS = (
-    Row("patch_encoder/class_token", f"{_TOKENS}/0", "11D", "class token"),
-    Row("patch_encoder/distillation_token", "distillation_token/0", "11D", "distillation token"),
-    Row("patch_encoder/positions", f"{_TOKENS}/position_embedding/0", "TD"),
-    Row("patch_encoder/projection/kernel", f"{_TOKENS}/patch_embedding/0", "PQCD -> (PQC)D"),
-    Row("patch_encoder/projection/bias", f"{_TOKENS}/patch_embedding/1", "D", "patch bias"),
-    *group("block", _LAYERS, ALL_NUMBERED, scope=_BLOCK, heads_apart=True),
-    *group("top", ("vit_encoder/ln", "pre_logits", "predictions"), ALL_NUMBERED),
-)
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> Named:
@@ -88,7 +78,12 @@ def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 KERAS_HUB = Dialect(
     "keras_hub",
     "KerasHub",
-    _ROWS,
+    (
+        *group("embedding", _EMBEDDING, ALL_NUMBERED, optional=("class token", "patch bias")),
+        Row("patch_encoder/positions", f"{_TOKENS}/position_embedding/0", "TD"),
+        *group("block", _LAYERS, ALL_NUMBERED, scope=_BLOCK, heads_apart=True),
+        *group("top", ("vit_encoder/ln", "pre_logits", "predictions"), ALL_NUMBERED),
+    ),
     marks=(f"{_TOKENS}/patch_embedding/0", "vit_encoder/ln/0"),
     numerics=exact(epsilon=1e-6),
     tidy=_tidy,

@@ -29,12 +29,6 @@ _PATTERNS = {
 # Keras numbers these layers over all blocks and models of a session.
 _COUNTED = re.compile(r"(transformer_block_\d+/(?:dense|layer_normalization))(?:_(\d+))?/(\w+)")
 
-_ROWS = (
-    *group("embedding", _EMBEDDING),
-    *group("block", _LAYERS, scope="transformer_block_{block}/"),
-    *group("top", ("layer_norm", "pre_logits", "mlp_head")),
-)
-
 
 def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
     """Numbers the layers of each block from 0."""
@@ -57,7 +51,11 @@ def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
 KERAS_VIT_PYPI = Dialect(
     "keras_vit_pypi",
     "PyPI's keras-vit",
-    _ROWS,
+    (
+        *group("embedding", _EMBEDDING),
+        *group("block", _LAYERS, scope="transformer_block_{block}/"),
+        *group("top", ("layer_norm", "pre_logits", "mlp_head")),
+    ),
     marks=("patch_embedding/conv2d/kernel", _CLASS_TOKEN),
     numerics=exact(epsilon=1e-6),
     left=keras_names.LEFT,

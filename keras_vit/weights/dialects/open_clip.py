@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keras_vit.weights.dialects.dialect import Dialect, Row, exact
-from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, group, norm
+from keras_vit.weights.dialects.rows import ALL_IN_PROJ, ALL_TORCH, TORCH, group, norm
 
 _BLOCK = "visual.transformer.resblocks.{block}."
 _LAYERS = ("ln_1", "", "attn.out_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
@@ -18,8 +18,7 @@ OPEN_CLIP = Dialect(
         Row("patch_encoder/positions", "visual.positional_embedding", "TD"),
         Row("patch_encoder/projection/kernel", "visual.conv1.weight", "DCPQ -> (PQC)D"),
         *norm("pre_norm", "visual.ln_pre", TORCH, "norm before the blocks"),
-        Row("block_{block}/attention/qkv/kernel", f"{_BLOCK}attn.in_proj_weight", "UD -> DU"),
-        Row("block_{block}/attention/qkv/bias", f"{_BLOCK}attn.in_proj_bias", "U"),
+        *group("block", ("", "attn.in_proj"), ALL_IN_PROJ, scope=_BLOCK),
         *group("block", _LAYERS, ALL_TORCH, scope=_BLOCK),
         *group("scales", ("ls_1.gamma", "ls_2.gamma"), ALL_TORCH, scope=_BLOCK),
         *group("top", ("ln_post",), ALL_TORCH, scope="visual/"),

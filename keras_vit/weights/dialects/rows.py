@@ -15,6 +15,7 @@ DENSE, NORM = ("/kernel", "/bias"), ("/gamma", "/beta")
 NUMBERED = ("/0", "/1")
 KERAS = (DENSE, NORM)
 ALL_TORCH = (TORCH, TORCH)
+ALL_IN_PROJ = (("_weight", "_bias"), TORCH)  # `torch.nn.MultiheadAttention` has no layer for them
 ALL_NUMBERED = (NUMBERED, NUMBERED)
 
 QKV = ("query", "key", "value")
@@ -102,7 +103,7 @@ def group(
         own = part or ("" if usual in USUAL and usual not in optional else usual)
         axes = axes if len(theirs) == 1 else _PARTS[axes]
         both = (axes, axes[-1])
-        if variables[0] == TORCH:  # whose weights are (outputs, inputs)
+        if variables[1] == TORCH:  # whose weights are (outputs, inputs)
             theirs = tuple(one.replace("/", ".") for one in theirs)
             transposed = f"{axes[::-1]} -> {axes}"
             both = (axes.replace("PQCD", "DCPQ") if "(" in axes else transposed, axes[-1])

@@ -13,13 +13,6 @@ _INNER = re.compile(r"(?:.*/)?(?:vit|deit)/((?:embeddings|encoder|layernorm|pool
 _OUTER = re.compile(r"(?:.*/)?(?:cls_)?((?:distillation_)?classifier/\w+)")
 
 
-_ROWS = (
-    *group("embedding", EMBEDDING, scope="embeddings/"),
-    *group("block", LAYERS, scope="encoder/layer_._{block}/", optional=("qkv bias",)),
-    *group("top", TOP),
-)
-
-
 def _published(name: str) -> str:
     """Removes the scopes in front of a tensor name."""
     name = name.removesuffix(":0")
@@ -33,7 +26,11 @@ def _published(name: str) -> str:
 TF_TRANSFORMERS = Dialect(
     "tf_transformers",
     "transformers for TensorFlow",
-    _ROWS,
+    (
+        *group("embedding", EMBEDDING, scope="embeddings/"),
+        *group("block", LAYERS, scope="encoder/layer_._{block}/", optional=("qkv bias",)),
+        *group("top", TOP),
+    ),
     marks=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
     numerics=exact(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
     left=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder

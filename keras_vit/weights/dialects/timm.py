@@ -18,17 +18,6 @@ EMBEDDING = ("cls_token", "pos_embed", "patch_embed.proj", "dist_token", "reg_to
 BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 _POOLING = ("latent", "q", "kv", "proj", "norm", "mlp.fc1", "mlp.fc2")
 
-_ROWS = (
-    *stem(_ROOT, _UNIT, ("conv", "norm"), _SHORTCUT, "oiab -> abio", ALL_TORCH),
-    *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
-    *norm("pre_norm", "norm_pre", TORCH, "norm before the blocks"),
-    *group("block", BLOCK, ALL_TORCH, scope="blocks.{block}.", optional=USUAL),
-    *group("scales", ("ls1.gamma", "ls2.gamma"), ALL_TORCH, scope="blocks.{block}."),
-    *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
-    *group("pooling", _POOLING, ALL_TORCH, scope="attn_pool."),
-    *group("top", ("norm", "pre_logits.fc", "head", "head_dist"), ALL_TORCH),
-)
-
 
 def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
     # A model with a norm before the blocks is a CLIP model, whose epsilon differs.
@@ -41,7 +30,16 @@ def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
 TIMM = Dialect(
     "timm",
     "timm",
-    _ROWS,
+    (
+        *stem(_ROOT, _UNIT, ("conv", "norm"), _SHORTCUT, "oiab -> abio", ALL_TORCH),
+        *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
+        *norm("pre_norm", "norm_pre", TORCH, "norm before the blocks"),
+        *group("block", BLOCK, ALL_TORCH, scope="blocks.{block}.", optional=USUAL),
+        *group("scales", ("ls1.gamma", "ls2.gamma"), ALL_TORCH, scope="blocks.{block}."),
+        *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
+        *group("pooling", _POOLING, ALL_TORCH, scope="attn_pool."),
+        *group("top", ("norm", "pre_logits.fc", "head", "head_dist"), ALL_TORCH),
+    ),
     marks=("patch_embed.proj.weight", "blocks.0.norm1.weight"),
     numerics=_numerics,
     # The decoder of a masked autoencoder, and the token for masked patches of DINOv2.

@@ -10,23 +10,10 @@ from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, USUAL, group, norm
 from keras_vit.weights.dialects.timm import BLOCK, EMBEDDING
 
 _BLOCK = "blocks.{block}."
-_PROJECTIONS = tuple(f"attn.{x}_proj" for x in "qkv")
+_SEPARATE = ("", tuple(f"attn.{x}_proj" for x in "qkv"))
 _GATED = ("mlp.fc1_g", "mlp.fc1_x")
 _BIASES = (f"{_BLOCK}attn.q_bias", f"{_BLOCK}attn.v_bias")
 _TABLE = f"{_BLOCK}attn.relative_position_bias_table"
-
-_ROWS = (
-    *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
-    *group("block", BLOCK, ALL_TORCH, scope=_BLOCK, optional=USUAL),
-    *group("scales", ("gamma_1", "gamma_2"), ALL_TORCH, scope=_BLOCK),
-    Row("block_{block}/attention/query_value_bias", _BIASES, "D", "query and value bias"),
-    Row("block_{block}/attention/relative_position", _TABLE, "NK", "relative positions"),
-    *group("block", ("", _PROJECTIONS), ALL_TORCH, scope=_BLOCK, part="separate", key_bias=False),
-    *group("block", ("", "", "", "", _GATED), ALL_TORCH, scope=_BLOCK, part="gated"),
-    *norm("block_{block}/mlp/norm", f"{_BLOCK}mlp.norm", TORCH, "norm of the MLP", "M"),
-    *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
-    *group("top", ("norm", "", "head"), ALL_TORCH),
-)
 
 
 def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +34,18 @@ def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
 TIMM_EVA = Dialect(
     "timm_eva",
     "timm (DINOv3, EVA-02, BEiT)",
-    _ROWS,
+    (
+        *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
+        *group("block", BLOCK, ALL_TORCH, scope=_BLOCK, optional=USUAL),
+        *group("scales", ("gamma_1", "gamma_2"), ALL_TORCH, scope=_BLOCK),
+        Row("block_{block}/attention/query_value_bias", _BIASES, "D", "query and value bias"),
+        Row("block_{block}/attention/relative_position", _TABLE, "NK", "relative positions"),
+        *group("block", _SEPARATE, ALL_TORCH, scope=_BLOCK, part="separate", key_bias=False),
+        *group("block", ("", "", "", "", _GATED), ALL_TORCH, scope=_BLOCK, part="gated"),
+        *norm("block_{block}/mlp/norm", f"{_BLOCK}mlp.norm", TORCH, "norm of the MLP", "M"),
+        *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
+        *group("top", ("norm", "", "head"), ALL_TORCH),
+    ),
     marks=("patch_embed.proj.weight", "blocks.0.norm1.weight"),
     any_mark=("blocks.0.gamma_1", "blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
     format="timm",

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import re
 
-from keras_vit.weights.dialects.dialect import Dialect, Row, exact, renamed
-from keras_vit.weights.dialects.rows import ALL_TORCH, group
+from keras_vit.weights.dialects.dialect import Dialect, exact, renamed
+from keras_vit.weights.dialects.rows import ALL_IN_PROJ, ALL_TORCH, group
 
-_LAYER = "encoder.layers.encoder_layer_{block}"
+_LAYER = "encoder.layers.encoder_layer_{block}."
 # Without queries, keys and values, whose variables do not belong to a layer.
 _LAYERS = ("ln_1", "", "self_attention.out_proj", "ln_2", "mlp.0", "mlp.3")
 # Files of 2021 and 2022 have other names for the layers of the MLP (`MLPBlock`, version 1).
 _OLD_MLP = re.compile(r"(encoder\.layers\.encoder_layer_\d+\.mlp)\.linear_([12])\.(\w+)")
-
-_ROWS = (
-    *group("embedding", ("class_token", "encoder.pos_embedding", "conv_proj"), ALL_TORCH),
-    *group("block", _LAYERS, ALL_TORCH, scope=f"{_LAYER}."),
-    Row(
-        "block_{block}/attention/qkv/kernel", f"{_LAYER}.self_attention.in_proj_weight", "UD -> DU"
-    ),
-    Row("block_{block}/attention/qkv/bias", f"{_LAYER}.self_attention.in_proj_bias", "U"),
-    *group("top", ("encoder.ln", "heads.pre_logits", "heads.head"), ALL_TORCH),
-)
 
 
 def _published(name: str) -> str:
@@ -34,7 +24,12 @@ def _published(name: str) -> str:
 TORCHVISION = Dialect(
     "torchvision",
     "torchvision",
-    _ROWS,
+    (
+        *group("embedding", ("class_token", "encoder.pos_embedding", "conv_proj"), ALL_TORCH),
+        *group("block", _LAYERS, ALL_TORCH, scope=_LAYER),
+        *group("block", ("", "self_attention.in_proj"), ALL_IN_PROJ, scope=_LAYER),
+        *group("top", ("encoder.ln", "heads.pre_logits", "heads.head"), ALL_TORCH),
+    ),
     marks=("conv_proj.weight", "encoder.ln.weight"),
     numerics=exact(epsilon=1e-6, position_interpolation="bicubic_aligned"),
     tidy=renamed(_published),

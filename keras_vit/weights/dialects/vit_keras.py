@@ -31,11 +31,6 @@ _LAYERS = (
     *("LayerNorm_0", tuple(f"{_ATTENTION}/{x}" for x in QKV), f"{_ATTENTION}/out"),
     *("LayerNorm_2", "Dense_0", "Dense_1"),
 )
-_ROWS = (
-    *group("embedding", _EMBEDDING),
-    *group("block", _LAYERS, scope="Transformer/encoderblock_{block}/"),
-    *group("top", ("Transformer/encoder_norm", "pre_logits", "head")),
-)
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
@@ -56,7 +51,11 @@ def _unnumbered(name: str) -> str:
 VIT_KERAS = Dialect(
     "vit_keras",
     "vit-keras",
-    _ROWS,
+    (
+        *group("embedding", _EMBEDDING),
+        *group("block", _LAYERS, scope="Transformer/encoderblock_{block}/"),
+        *group("top", ("Transformer/encoder_norm", "pre_logits", "head")),
+    ),
     marks=("embedding/kernel", "Transformer/encoder_norm/gamma"),
     numerics=exact(epsilon=1e-6, position_interpolation="bilinear_aligned"),
     left=keras_names.LEFT,

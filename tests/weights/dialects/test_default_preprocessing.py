@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit.constants import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
-from keras_vit.weights.checkpoint import Checkpoint, Origin
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.dialects.default_preprocessing import assume, preprocessing
 from keras_vit.weights.positions import POSITIONS
 
@@ -19,7 +19,7 @@ FIXED = np.stack([np.zeros(6), np.ones(6)])  # MAE's class token has the positio
 
 
 def defaults(dialect: str, **inferred: Any) -> Preprocessing:
-    return preprocessing(Checkpoint("a", {}, inferred, origin=Origin(dialect)))
+    return preprocessing(Checkpoint("a", {}, inferred, dialect=dialect))
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_crop_of_models_by_their_tensors() -> None:
 def test_masked_autoencoders_by_their_positions_or_decoder(
     dialect: str, positions: np.ndarray, left: tuple[str, ...], mean: tuple[float, ...]
 ) -> None:
-    origin = Origin(dialect, left=left)
-    checkpoint = Checkpoint("a", {POSITIONS: positions}, {"class_token": True}, origin=origin)
+    tensors = {POSITIONS: positions}
+    checkpoint = Checkpoint("a", tensors, {"class_token": True}, dialect=dialect, left=left)
     assert preprocessing(checkpoint).mean == mean
 
 
 def test_assumed_values_are_noted() -> None:
     """Only for libraries whose weights differ in their preprocessing."""
     for dialect in ("timm", "huggingface", "tf_transformers"):
-        found = assume(Checkpoint("a", {}, SCALED, origin=Origin(dialect), notes={"prefix": "b"}))
+        found = assume(Checkpoint("a", {}, SCALED, dialect=dialect, notes={"prefix": "b"}))
         assert found.preprocessing == defaults(dialect, **SCALED)
         assert found.notes == {
             "prefix": "b",
@@ -99,7 +99,7 @@ def test_assumed_values_are_noted() -> None:
             "publisher's config.json or preprocessor_config.json beside the file",
         }
     for dialect in ("npz", "torchvision", "vit_keras"):
-        assert assume(Checkpoint("a", {}, {}, origin=Origin(dialect))).notes == {}
+        assert assume(Checkpoint("a", {}, {}, dialect=dialect)).notes == {}
 
 
 @pytest.mark.parametrize("classes", [0, 999, 21843, None])

@@ -72,9 +72,9 @@ def test_what_is_written_is_read_to_the_bit(name: str, variant: str) -> None:
     if name == "npz" and variant == "bare class token":
         expected[PATCH_POSITIONS] = expected.pop(POSITIONS)
     assert_same(checkpoint.tensors, expected)
-    used = [theirs for names in checkpoint.origin.names.values() for theirs in names]
+    used = [theirs for names in checkpoint.names.values() for theirs in names]
     assert sorted(used) == sorted(file)  # every tensor of the file once
-    assert (checkpoint.origin.dialect, checkpoint.origin.left) == (name, ())
+    assert (checkpoint.dialect, checkpoint.left) == (name, ())
 
     inferred = dict(checkpoint.inferred)
     assert inferred.keys() >= TOLD | ({"num_heads"} if name == "npz" else set())
@@ -287,7 +287,7 @@ def test_every_generation_of_names_reads_alike(generation: str) -> None:
     assert_same(renamed.tensors, plain.tensors)
     assert renamed.inferred == plain.inferred
     # The names are those of the file.
-    used = [theirs for names in renamed.origin.names.values() for theirs in names]
+    used = [theirs for names in renamed.names.values() for theirs in names]
     assert sorted(used) == sorted(other)
 
 
@@ -316,7 +316,7 @@ def test_left_tensors_are_told(dialect: Dialect, names: tuple[str, ...]) -> None
     prefix = "params/" if dialect is FLAX else ""
     file = prefixed(prefix, plain) | {name: np.zeros((3, 5)) for name in names}
     checkpoint = dialect.read(file, "x.bin")
-    assert checkpoint.origin.left == names
+    assert checkpoint.left == names
     assert_same(checkpoint.tensors, dialect.read(plain, "x.bin").tensors)
 
 

@@ -134,7 +134,7 @@ def test_the_image_tower_of_siglip(stacked: bool) -> None:
         }
     text = {"params/txt/head/bias": np.zeros(5), "params/t": np.zeros(1), "params/b": np.zeros(1)}
     found = FLAX.read(tensors | text, "x.npz")
-    assert found.origin.left == tuple(text)
+    assert found.left == tuple(text)
     assert found.inferred["pooling"] == "map"
     assert found.tensors.keys() == expected.keys()
     assert all(np.array_equal(found.tensors[name], expected[name]) for name in expected)

@@ -104,7 +104,7 @@ def test_the_text_tower_is_left_and_the_projection_noted() -> None:
         dialect, theirs = written(config)
         text = ("text_model.embeddings.token_embedding.weight", *more)
         found = dialect.read(theirs | dict.fromkeys(text, np.zeros((5, 7))), "x")
-        assert set(found.origin.left) == set(text)
+        assert set(found.left) == set(text)
         assert found.tensors.keys() == dialect.read(theirs, "x").tensors.keys()
         noted = [note for note in found.notes.values() if "images and texts share" in note]
         assert bool(noted) == (config is CLIP)
@@ -149,7 +149,7 @@ def test_the_classifier_of_dinov2_is_left_with_a_note() -> None:
     dialect, theirs = written(DINOV2)
     theirs = {f"dinov2.{name}": tensor for name, tensor in theirs.items()}
     found = dialect.read(theirs | {"classifier.weight": np.zeros((5, 48))}, "x")
-    assert found.origin.left == ("classifier.weight",)
+    assert found.left == ("classifier.weight",)
     assert any("is not read; the model returns the class token" in n for n in found.notes.values())
     with pytest.raises(ValueError, match=r"'huggingface' must have .* Without a name: head/bias"):
         written(DINOV2.replace(classes=5))

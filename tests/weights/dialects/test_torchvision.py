@@ -49,6 +49,6 @@ def test_names_of_2021_stand_in_the_origin() -> None:
         name.replace("mlp.0", "mlp.linear_1").replace("mlp.3", "mlp.linear_2"): tensor
         for name, tensor in written(TORCHVISION, "plain").items()
     }
-    names = TORCHVISION.read(file, "x").origin.names
+    names = TORCHVISION.read(file, "x").names
     assert names["block_01/mlp/expand/kernel"] == (f"{LAYER}.mlp.linear_1.weight",)
     assert names["block_01/mlp/reduce/bias"] == (f"{LAYER}.mlp.linear_2.bias",)

@@ -139,7 +139,7 @@ def test_a_file_of_pytorch_is_read_to_the_bit(wrapper: str | None, tmp_path: Pat
     state = other.state_dict()
     torch.save({wrapper: state} if wrapper else state, tmp_path / "m.pth")
     checkpoint = read_checkpoint(tmp_path / "m.pth")
-    assert checkpoint.origin.dialect == "timm"
+    assert checkpoint.dialect == "timm"
     model = small_model()
     load_weights(model, checkpoint)
     save_weights(model, tmp_path / "m.safetensors", "timm")
