@@ -22,8 +22,8 @@ class JaxSteps:
         batch = self.unpack(data)
         with self._scope(self.optimizer.variables, optimizer_variables):
             scale = self.optimizer.scale_loss(jnp.ones(()))
-        gradients, non_trainable, metrics = self._gradients(
-            trainable, non_trainable, metrics, batch, scale
+        gradients, (non_trainable, metrics) = self._gradients(
+            trainable, (non_trainable, metrics), batch, scale
         )
         gradients, norm = clip_gradients(gradients, self.clip_norm, scale)
         trainable, optimizer_variables = self.optimizer.stateless_apply(
@@ -36,50 +36,44 @@ class JaxSteps:
         return logs, (trainable, non_trainable, optimizer_variables, metrics)
 
     def test_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
-        trainable, non_trainable, metrics = state
+        trainable, *updated = state
         batch = self.unpack(data)
-        _, (non_trainable, metrics) = self._sum_of_losses(
-            trainable, non_trainable, metrics, batch, training=False
-        )
+        _, (non_trainable, metrics) = self._sum_of_losses(trainable, updated, batch, training=False)
         with self._scope(self.metrics_variables, metrics):
             logs = {metric.name: metric.result() for metric in self.test_metrics}
         return logs, (trainable, non_trainable, metrics)
 
     def _gradients(
-        self: Any, trainable: Any, non_trainable: Any, metrics: Any, batch: Any, scale: Any
-    ) -> tuple[Any, Any, Any]:
-        """Returns the gradients of the mean loss multiplied by `scale`, and the updated states."""
+        self: Any, trainable: Any, updated: Any, batch: Any, scale: Any
+    ) -> tuple[Any, tuple[Any, Any]]:
+        """Returns the gradients of the mean loss multiplied by `scale`, and the updated states.
+
+        `updated` has the values of the non-trainable variables and of the metrics.
+        """
         total = jnp.sum(batch[2])
 
-        def loss(
-            trainable: Any, non_trainable: Any, metrics: Any, part: Any
-        ) -> tuple[Any, tuple[Any, Any]]:
-            sum_of_losses, states = self._sum_of_losses(
-                trainable, non_trainable, metrics, part, training=True
-            )
-            return sum_of_losses / total * scale, states
+        def loss(trainable: Any, updated: Any, part: Any) -> tuple[Any, Any]:
+            summed, updated = self._sum_of_losses(trainable, updated, part, training=True)
+            return summed / total * scale, updated
 
         gradient = jax.grad(loss, has_aux=True)
         if self.accumulation_steps == 1:
-            gradients, (non_trainable, metrics) = gradient(trainable, non_trainable, metrics, batch)
-            return gradients, non_trainable, metrics
+            return gradient(trainable, updated, batch)
 
         def step(carried: Any, part: Any) -> tuple[Any, None]:
-            gradients, non_trainable, metrics = carried
-            more, (non_trainable, metrics) = gradient(trainable, non_trainable, metrics, part)
-            gradients = [a + b for a, b in zip(gradients, more, strict=True)]
-            return (gradients, non_trainable, metrics), None
+            gradients, updated = carried
+            more, updated = gradient(trainable, updated, part)
+            return ([a + b for a, b in zip(gradients, more, strict=True)], updated), None
 
         zeros = [jnp.zeros_like(v) for v in trainable]
-        carried, _ = jax.lax.scan(
-            step, (zeros, non_trainable, metrics), _parts(batch, self.accumulation_steps)
-        )
+        carried, _ = jax.lax.scan(step, (zeros, updated), _parts(batch, self.accumulation_steps))
         return carried
 
     def _sum_of_losses(
-        self: Any, trainable: Any, non_trainable: Any, metrics: Any, batch: Any, training: bool
+        self: Any, trainable: Any, updated: Any, batch: Any, training: bool
     ) -> tuple[Any, tuple[Any, Any]]:
         x, y, weight = batch
+        non_trainable, metrics = updated
         variables = [
             *self.trainable_variables, *self.non_trainable_variables, *self.metrics_variables
         ]  # fmt: skip
