@@ -101,6 +101,12 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copies a file, atomically."""
+    with atomic_path(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
 def without_folders(value: Any) -> Any:
     """Shortens all absolute paths in a value to their last component, for privacy."""
     if isinstance(value, dict):
