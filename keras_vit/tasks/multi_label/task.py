@@ -67,8 +67,7 @@ class MultiLabel(Classification):
         least = np.asarray(expected.preprocessing.thresholds, np.float32)
         present, scores = found >= least, expected.outputs
         same = (present == (scores >= least)) | (np.abs(scores - least) <= close)
-        accuracy = accuracy_score(expected.targets, present.astype(int))
-        return same.all(axis=1), float(accuracy)
+        return same.all(axis=1), float(accuracy_score(expected.targets, present.astype(int)))
 
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
