@@ -71,20 +71,15 @@ class JaxSteps:
 
     def _sum_of_losses(
         self: Any, trainable: Any, updated: Any, batch: Any, training: bool
-    ) -> tuple[Any, tuple[Any, Any]]:
+    ) -> tuple[Any, tuple[Any, ...]]:
         x, y, weight = batch
-        non_trainable, metrics = updated
-        variables = [
-            *self.trainable_variables, *self.non_trainable_variables, *self.metrics_variables
-        ]  # fmt: skip
-        with self._scope(variables, [*trainable, *non_trainable, *metrics]) as scope:
+        groups = (self.trainable_variables, self.non_trainable_variables, self.metrics_variables)
+        variables = [v for group in groups for v in group]
+        values = [v for group in (trainable, *updated) for v in group]
+        with self._scope(variables, values) as scope:
             losses, outputs = self.objective.example_losses(x, y, training=training)
             self.update_metrics(jax.lax.stop_gradient(losses), y, outputs, weight)
-        states = (
-            _values(scope, self.non_trainable_variables),
-            _values(scope, self.metrics_variables),
-        )
-        return jnp.sum(losses * weight), states
+        return jnp.sum(losses * weight), tuple(_values(scope, group) for group in groups[1:])
 
     def _scope(self, variables: list[Any], values: list[Any]) -> keras.StatelessScope:
         return keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True)))
