@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import importlib.resources
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,27 @@ def write_text(path: str | os.PathLike[str], text: str, errors: str = "strict") 
         temporary.write_text(text, encoding="utf-8", errors=errors)
 
 
+def write_csv(
+    path: str | os.PathLike[str], rows: Iterable[Iterable[Any]], errors: str = "strict"
+) -> None:
+    """Writes rows of cells, the first the header, as a CSV file in UTF-8, atomically."""
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors=errors) as file,
+    ):
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Writes a binary file, atomically."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
+
+
+def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copies a file, atomically."""
+    with atomic_path(target) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 def without_folders(value: Any) -> Any:

@@ -20,7 +20,7 @@ from keras_vit.arguments import inner_fraction
 from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.target_kinds import NO_TARGETS
 from keras_vit.escapes import csv_cell, csv_text
-from keras_vit.files import atomic_path
+from keras_vit.files import write_csv
 from keras_vit.storage.names import finder, order, take
 
 _PIXELS = "pixels"  # column of the digests of decoded images
@@ -279,18 +279,16 @@ def write_split(
         ['file,label,split', 'digit_0000.png,0,train']
     """
     test = np.flatnonzero(examples.of_split("test"))
-    with (
-        atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-    ):
-        writer = csv.writer(file, lineterminator="\n")
-        pixels = [_PIXELS] if digests else []
-        writer.writerow(("file", examples.kind.column, "split", *pixels))
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        yield "file", examples.kind.column, "split", *([_PIXELS] if digests else [])
         for split_name, indices in zip(SPLITS, (train, validation, test), strict=True):
             for i, name in zip(indices, take(examples.names, indices), strict=True):
                 label = examples.kind.text(examples, int(i))
                 row = (csv_cell(name), csv_cell(label), split_name)
-                writer.writerow((*row, short_digest(digests[name])) if digests else row)
+                yield (*row, short_digest(digests[name])) if digests else row
+
+    write_csv(path, rows(), errors="surrogateescape")
 
 
 def read_split(

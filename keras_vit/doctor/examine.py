@@ -24,10 +24,8 @@ from keras_vit.doctor.scaling_candidates import scaled
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import check_command
 
-Check = Callable[[DoctorContext], list[Finding]]
-
 # Title of each check, its function, and whether the function requires finite outputs.
-CHECKS: tuple[tuple[str, Check, bool], ...] = (
+CHECKS: tuple[tuple[str, Callable[[DoctorContext], list[Finding]], bool], ...] = (
     ("weights and activations", check_activations, False),
     ("pixel scaling", check_pixels, True),
     ("outputs and loss", check_outputs, True),

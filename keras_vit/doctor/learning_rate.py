@@ -133,8 +133,6 @@ def rate_of(context: DoctorContext) -> float | None:
     if optimizer is None:
         return None
     rate = optimizer.get_config()["learning_rate"]
-    if isinstance(rate, (int, float)):
-        return float(rate)
     if isinstance(rate, dict):
         schedule = keras.optimizers.schedules.deserialize(rate)
         # A schedule changes over thousands of steps, so 200 points find its maximum well enough.

@@ -170,16 +170,18 @@ def compare(
         ValueError: `models` must contain at least two models with different names. ...
     """
     start, out = dict(start or {}), Path(out)
-    _check(models, start)
+    known = (*zoo.CONSTRUCTORS, *application_names())
+    runs = {name: Run(name) for name in models if name not in known and Run(name).config.is_file()}
+    _check(models, start, runs)
     with output_folder.writing(out, "compare", _FILES):
         examples = tasks.get(config.task).load(config.data)
-        _check_images(config, models, examples)
+        _check_images(config, models, runs, examples)
         results = []
         for name in models:
-            if _is_run(name):
-                label = _label(name)
+            if name in runs:
+                label = _label(runs[name])
                 print(f"\n{label}: measuring the existing run", flush=True)
-                results.append(measure_run(label, Run(name), out / "runs" / label))
+                results.append(measure_run(label, runs[name], out / "runs" / label))
                 continue
             own = dataclasses.replace(config, model=name, weights=start.get(name))
             print(f"\n{name}: {own.weights or 'from random weights'}", flush=True)
@@ -205,19 +207,20 @@ def compare(
         return comparison
 
 
-def _check(models: Sequence[str], start: Mapping[str, str]) -> None:
-    if len(models) < 2 or len({_label(name) for name in models}) < len(models):
+def _check(models: Sequence[str], start: Mapping[str, str], runs: Mapping[str, Run]) -> None:
+    labels = {_label(runs[name]) if name in runs else name for name in models}
+    if len(models) < 2 or len(labels) < len(models):
         raise ValueError(
             "`models` must contain at least two models with different names. Received: "
             f"models={list(models)}"
         )
     for name in models:
-        if _is_run(name):
-            Run(name).require_complete()
+        if name in runs:
+            runs[name].require_complete()
         else:
             check_model(name)
     for name, file in start.items():
-        if name not in models or _is_run(name):
+        if name not in models or name in runs:
             raise ValueError(
                 "`start` must contain weights only for models that are trained. Received: "
                 f"weights for {name!r}, with the models {list(models)}"
@@ -230,14 +233,15 @@ def _check(models: Sequence[str], start: Mapping[str, str]) -> None:
             )
 
 
-def _check_images(config: RunConfig, models: Sequence[str], examples: data.Examples) -> None:
+def _check_images(
+    config: RunConfig, models: Sequence[str], runs: Mapping[str, Run], examples: data.Examples
+) -> None:
     """Raises `ValueError` before any training if an existing run used a different data split."""
     if examples.multi_label:
         raise ValueError(
             "`data` must have exactly one class per image to compare models. Received: "
             f"{config.data}"
         )
-    runs = [Run(name) for name in models if _is_run(name)]
     if not runs:
         return
     if len(runs) < len(models):
@@ -248,8 +252,8 @@ def _check_images(config: RunConfig, models: Sequence[str], examples: data.Examp
         )
         expected = {usable.names[i] for i in held_out}
     else:
-        expected = _held_out(runs[0], examples)
-    for run in runs:
+        expected = _held_out(runs[models[0]], examples)
+    for run in runs.values():
         if _held_out(run, examples) != expected:
             raise ValueError(
                 "A run must have the same validation images as the models that it is compared "
@@ -262,15 +266,8 @@ def _held_out(run: Run, examples: data.Examples) -> set[str]:
     return {examples.names[i] for i in data.read_split(run.split, examples)[1]}
 
 
-def _is_run(name: str) -> bool:
-    known = name in zoo.CONSTRUCTORS or name in application_names()
-    return not known and Run(name).config.is_file()
-
-
-def _label(name: str) -> str:
-    """Returns the name of a model or of a run's folder, without the path, for privacy."""
-    if not _is_run(name):
-        return name
-    path = Path(name).resolve()
+def _label(run: Run) -> str:
+    """Returns the name of a run's folder, without the path, for privacy."""
+    path = run.path.resolve()
     # Runs of a comparison are all named `run`, each in a folder with the model's name.
     return path.parent.name if path.name == RUN else path.name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from keras_vit.data.pipeline import read_pixels
 from keras_vit.evaluation.feature_probes import NEIGHBORS
 from keras_vit.evaluation.few_shot import SEEDS, SHOTS
 from keras_vit.models import features, preprocessing_of
+from keras_vit.runs.state_files import DAMAGED
 from keras_vit.visualization import contact_sheet
 from keras_vit.visualization.drawing import shorten
 
@@ -169,7 +169,7 @@ def _read(path: _Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path) as stored:
             return {name: stored[name] for name in ("fingerprint", "training", "test")}
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise ValueError(
             "`cache` must be a file written by `keras-vit probe`, or a new file. Received: "
             f"cache={os.fspath(path)!r}: {error}"

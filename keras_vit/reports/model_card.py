@@ -6,7 +6,6 @@ import contextlib
 import filecmp
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +132,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         "your use of the model.",
     ]
     for path in pictures:
-        with files.atomic_path(out / path.name) as temporary:
-            shutil.copyfile(path, temporary)
+        files.copy(path, out / path.name)
     files.write_text(out / "README.md", "\n\n".join(filter(None, sections)) + "\n")
     return out / "README.md"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from pathlib import Path
 
@@ -72,34 +71,27 @@ def write_label_errors(
     wrong, likely = label_errors(examples.targets, probabilities)
     with output_folder.writing(out, "labels", ("index.html", "labels.csv", "without.csv")):
         changes = dict(zip(wrong.tolist(), likely.tolist(), strict=True))
-        _write_table(Path(out) / "labels.csv", examples, probabilities, changes)
-        _write_table(Path(out) / "without.csv", examples, probabilities, changes, leave_out=True)
+        head, *rows = _table(examples, probabilities, changes, Path(out))
+        files.write_csv(Path(out) / "labels.csv", [head, *rows])
+        kept = (row for i, row in enumerate(rows) if i not in changes)
+        files.write_csv(Path(out) / "without.csv", [head, *kept])
         html = _page(examples, probabilities, changes, preprocessing)
         files.write_text(Path(out) / "index.html", html, errors="backslashreplace")
     return len(wrong)
 
 
-def _write_table(
-    path: Path,
-    examples: Examples,
-    probabilities: np.ndarray,
-    changes: dict[int, int],
-    leave_out: bool = False,
-) -> None:
+def _table(
+    examples: Examples, probabilities: np.ndarray, changes: dict[int, int], folder: Path
+) -> list[tuple[str, ...]]:
+    """Returns the rows of `labels.csv`, with paths relative to its folder."""
     names = examples.class_names
-    with (
-        files.atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as f,
-    ):
-        writer = csv.writer(f, lineterminator="\n")
-        writer.writerow(("file", "label", "given_label", "probability_of_given_label"))
-        for i in range(len(examples)):
-            if leave_out and i in changes:
-                continue
-            given = int(examples.targets[i])
-            place = os.path.relpath(examples.paths[i], path.parent)  # type: ignore[index]
-            texts = (place, names[changes.get(i, given)], names[given])
-            writer.writerow((*map(csv_cell, texts), f"{probabilities[i, given]:.4f}"))
+    header = ("file", "label", "given_label", "probability_of_given_label")
+    rows: list[tuple[str, ...]] = [header]
+    for i, given in enumerate(examples.targets.tolist()):
+        place = os.path.relpath(examples.paths[i], folder)  # type: ignore[index]
+        texts = (place, names[changes.get(i, given)], names[given])
+        rows.append((*map(csv_cell, texts), f"{probabilities[i, given]:.4f}"))
+    return rows
 
 
 def _page(

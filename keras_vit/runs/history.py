@@ -12,13 +12,8 @@ from keras_vit import files
 
 def write_rows(path: str | os.PathLike[str], rows: Sequence[dict[str, float]]) -> None:
     """Writes a CSV file atomically; the columns are those of the last row."""
-    with (
-        files.atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.DictWriter(file, fieldnames=list(rows[-1]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    columns = list(rows[-1])
+    files.write_csv(path, [columns, *([row.get(name) for name in columns] for row in rows)])
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, float]]:

@@ -11,12 +11,6 @@ from keras_vit.choices import DECAYS, TOKEN_POOLINGS, Optimizer, Precision
 from keras_vit.data import Augmentation
 from keras_vit.preprocessing import RESIZE_METHODS
 
-LOSSES = ("softmax", "sigmoid", "softmax_dice")
-DECAYED = ("kernels", "all")
-CLASS_WEIGHTS = ("none", "balanced")
-SAMPLINGS = ("uniform", "balanced")
-DISTILLATIONS = ("none", "soft", "hard")
-
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -117,7 +111,7 @@ class Recipe:
     beta_1: Rate = 0.9
     beta_2: Rate = 0.999
     weight_decay: NonNegative = 0.05
-    weight_decay_on: Annotated[str, among(*DECAYED)] = "kernels"
+    weight_decay_on: Annotated[str, among("kernels", "all")] = "kernels"
     weight_decay_coupled: bool = False
     clip_norm: NonNegative = 1.0
     ema_momentum: Rate = 0.0
@@ -126,13 +120,13 @@ class Recipe:
     trainable: tuple[str, ...] = ("*",)
     lora_rank: Count = 0
     lora_layers: tuple[str, ...] = ("*",)
-    loss: Annotated[str, among(*LOSSES)] = "softmax"
+    loss: Annotated[str, among("softmax", "sigmoid", "softmax_dice")] = "softmax"
     label_smoothing: Rate = 0.0
-    class_weights: Annotated[str, among(*CLASS_WEIGHTS)] = "none"
-    sampling: Annotated[str, among(*SAMPLINGS)] = "uniform"
+    class_weights: Annotated[str, among("none", "balanced")] = "none"
+    sampling: Annotated[str, among("uniform", "balanced")] = "uniform"
     logit_adjustment: NonNegative = 0.0
     focal_gamma: NonNegative = 0.0
-    distillation: Annotated[str, among(*DISTILLATIONS)] = "none"
+    distillation: Annotated[str, among("none", "soft", "hard")] = "none"
     distillation_weight: Fraction = 0.5
     distillation_temperature: Positive = 1.0
     dropout_rate: Rate = 0.0

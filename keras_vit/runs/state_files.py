@@ -15,6 +15,8 @@ import numpy as np
 
 from keras_vit import files
 
+# Errors of reading a damaged `.npz` file, or one with another content.
+DAMAGED = (KeyError, TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile)
 _NAME = re.compile(r"^step_(\d{9})\.npz$")
 
 
@@ -75,14 +77,7 @@ class StateFiles:
                 if damaged:
                     print(f"Skipped damaged {'; '.join(damaged)}; resuming from {path.name}.")
                 return progress, variables
-            except (
-                KeyError,
-                TypeError,
-                ValueError,
-                EOFError,
-                OSError,
-                zipfile.BadZipFile,
-            ) as error:
+            except DAMAGED as error:
                 damaged.append(f"{path.name}: {error}")
         raise ValueError(
             f"{self.folder} must contain a complete saved state of this run. Start a new run. "

@@ -40,18 +40,14 @@ class Run(RunFolder):
             ValueError: If an image is missing or has another label, or if the content of an image
                 that was not trained on has changed: it may be a training image now.
         """
-        return self._audited(part)[0]
+        return self.audited_indices(part)[0]
 
     def examples(self, part: str = "validation") -> Examples:
         """Returns the images in a split (`"train"`, `"validation"` or `"test"`)."""
         return self.all_examples.subset(self.indices(part))
 
-    def audited_examples(self, part: str = "validation") -> tuple[Examples, ImageAudit | None]:
-        """Returns the images in a split, and their audit; training images are not audited."""
-        indices, audit = self._audited(part)
-        return self.all_examples.subset(indices), audit
-
-    def _audited(self, part: str) -> tuple[np.ndarray, ImageAudit | None]:
+    def audited_indices(self, part: str) -> tuple[np.ndarray, ImageAudit | None]:
+        """Returns `indices`, and the audit of the images; training images are not audited."""
         (indices,) = data.read_split(self.split, self.all_examples, (part,))
         if part == "train":
             return indices, None
@@ -110,10 +106,11 @@ def evaluation_images(
     """
     if source is None:
         name = part or "validation"
-        examples, audit = run.audited_examples(name)
-        if not len(examples):
+        indices, audit = run.audited_indices(name)
+        if not len(indices):
             raise ValueError(f"`--part` must be a split with images. Received: {name}")
         selection = "held out" if name == "validation" else f"the {name} split"
+        examples = run.all_examples.subset(indices)
         return EvaluationImages(examples, selection, run.resolved().get("inventory"), audit)
     examples = task.load(source)
     available = [name for name in reversed(data.SPLITS) if examples.of_split(name).any()]

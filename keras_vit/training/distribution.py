@@ -17,7 +17,6 @@ from keras_vit import accelerators, arguments
 from keras_vit.choices import STRATEGIES
 from keras_vit.runs.recipe import Recipe
 
-Shard = tuple[int, int]
 # Time after which a worker that sends nothing is lost. TensorFlow's 10 s end a run whenever the
 # network fails for as long.
 HEARTBEAT_SECONDS = 60
@@ -66,7 +65,7 @@ class Devices:
                 f"{self.replicas} devices, accumulation_steps={recipe.accumulation_steps}"
             )
 
-    def distribute(self, make: Callable[[Shard], tf.data.Dataset]) -> Any:
+    def distribute(self, make: Callable[[tuple[int, int]], tf.data.Dataset]) -> Any:
         """Creates the training dataset of the current worker, for use with `fit`."""
         shard = (self.worker, self.workers)
         if self.strategy is None or self.workers == 1:

@@ -17,16 +17,13 @@ class JaxSteps:
     JAX computes on the whole batch, even if it is sharded, so several devices need no extra code.
     """
 
-    def prepare_steps(self) -> None:
-        """Does nothing, because JAX needs no preparation."""
-
     def train_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, optimizer_variables, metrics = state
         batch = self.unpack(data)
         with self._scope(self.optimizer.variables, optimizer_variables):
             scale = self.optimizer.scale_loss(jnp.ones(()))
-        gradients, non_trainable, metrics = self._gradients(
-            trainable, non_trainable, metrics, batch, scale
+        gradients, (non_trainable, metrics) = self._gradients(
+            trainable, (non_trainable, metrics), batch, scale
         )
         gradients, norm = clip_gradients(gradients, self.clip_norm, scale)
         trainable, optimizer_variables = self.optimizer.stateless_apply(
@@ -39,61 +36,50 @@ class JaxSteps:
         return logs, (trainable, non_trainable, optimizer_variables, metrics)
 
     def test_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
-        trainable, non_trainable, metrics = state
+        trainable, *updated = state
         batch = self.unpack(data)
-        _, (non_trainable, metrics) = self._sum_of_losses(
-            trainable, non_trainable, metrics, batch, training=False
-        )
+        _, (non_trainable, metrics) = self._sum_of_losses(trainable, updated, batch, training=False)
         with self._scope(self.metrics_variables, metrics):
             logs = {metric.name: metric.result() for metric in self.test_metrics}
         return logs, (trainable, non_trainable, metrics)
 
     def _gradients(
-        self: Any, trainable: Any, non_trainable: Any, metrics: Any, batch: Any, scale: Any
-    ) -> tuple[Any, Any, Any]:
-        """Returns the gradients of the mean loss multiplied by `scale`, and the updated states."""
+        self: Any, trainable: Any, updated: Any, batch: Any, scale: Any
+    ) -> tuple[Any, tuple[Any, Any]]:
+        """Returns the gradients of the mean loss multiplied by `scale`, and the updated states.
+
+        `updated` has the values of the non-trainable variables and of the metrics.
+        """
         total = jnp.sum(batch[2])
 
-        def loss(
-            trainable: Any, non_trainable: Any, metrics: Any, part: Any
-        ) -> tuple[Any, tuple[Any, Any]]:
-            sum_of_losses, states = self._sum_of_losses(
-                trainable, non_trainable, metrics, part, training=True
-            )
-            return sum_of_losses / total * scale, states
+        def loss(trainable: Any, updated: Any, part: Any) -> tuple[Any, Any]:
+            summed, updated = self._sum_of_losses(trainable, updated, part, training=True)
+            return summed / total * scale, updated
 
         gradient = jax.grad(loss, has_aux=True)
         if self.accumulation_steps == 1:
-            gradients, (non_trainable, metrics) = gradient(trainable, non_trainable, metrics, batch)
-            return gradients, non_trainable, metrics
+            return gradient(trainable, updated, batch)
 
         def step(carried: Any, part: Any) -> tuple[Any, None]:
-            gradients, non_trainable, metrics = carried
-            more, (non_trainable, metrics) = gradient(trainable, non_trainable, metrics, part)
-            gradients = [a + b for a, b in zip(gradients, more, strict=True)]
-            return (gradients, non_trainable, metrics), None
+            gradients, updated = carried
+            more, updated = gradient(trainable, updated, part)
+            return ([a + b for a, b in zip(gradients, more, strict=True)], updated), None
 
         zeros = [jnp.zeros_like(v) for v in trainable]
-        carried, _ = jax.lax.scan(
-            step, (zeros, non_trainable, metrics), _parts(batch, self.accumulation_steps)
-        )
+        carried, _ = jax.lax.scan(step, (zeros, updated), _parts(batch, self.accumulation_steps))
         return carried
 
     def _sum_of_losses(
-        self: Any, trainable: Any, non_trainable: Any, metrics: Any, batch: Any, training: bool
-    ) -> tuple[Any, tuple[Any, Any]]:
+        self: Any, trainable: Any, updated: Any, batch: Any, training: bool
+    ) -> tuple[Any, tuple[Any, ...]]:
         x, y, weight = batch
-        variables = [
-            *self.trainable_variables, *self.non_trainable_variables, *self.metrics_variables
-        ]  # fmt: skip
-        with self._scope(variables, [*trainable, *non_trainable, *metrics]) as scope:
+        groups = (self.trainable_variables, self.non_trainable_variables, self.metrics_variables)
+        variables = [v for group in groups for v in group]
+        values = [v for group in (trainable, *updated) for v in group]
+        with self._scope(variables, values) as scope:
             losses, outputs = self.objective.example_losses(x, y, training=training)
             self.update_metrics(jax.lax.stop_gradient(losses), y, outputs, weight)
-        states = (
-            _values(scope, self.non_trainable_variables),
-            _values(scope, self.metrics_variables),
-        )
-        return jnp.sum(losses * weight), states
+        return jnp.sum(losses * weight), tuple(_values(scope, group) for group in groups[1:])
 
     def _scope(self, variables: list[Any], values: list[Any]) -> keras.StatelessScope:
         return keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True)))

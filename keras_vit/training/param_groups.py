@@ -20,7 +20,7 @@ _EMBEDDING = ("stem", "patch_encoder", "pre_norm")
 _FIXED = ("moving_mean", "moving_variance", "mean", "variance", "count", "mask_token")
 
 
-def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
+def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
     """Makes the parameters whose paths match a pattern trainable, and freezes all others.
 
     Low-rank updates are always trained, and the kernels that they are added to are frozen.
@@ -48,7 +48,6 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
     for variable in weights:
         if variable.name not in _FIXED:
             variable.trainable = matches(variable)
-    return sum(int(keras.ops.size(v)) for v in model.trainable_variables)
 
 
 def decays(variable: keras.Variable, which: str) -> bool:

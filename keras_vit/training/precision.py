@@ -34,10 +34,9 @@ def best_precision(strategy: str = "auto") -> str:
     float32 (`benchmarks/results/`).
     """
     kind, capability = ("cpu", ()) if strategy == "cpu" else _accelerator()
+    capable = kind == "tpu" or "amx_bf16" in accelerators.cpu_features()
     if kind == "gpu":
         capable = capability >= _BFLOAT16_CAPABILITY
-    else:
-        capable = kind == "tpu" or "amx_bf16" in accelerators.cpu_features()
     return "mixed_bfloat16" if capable else "float32"
 
 

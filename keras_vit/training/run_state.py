@@ -106,8 +106,7 @@ class RunState:
         with files.atomic_path(self.run.last) as temporary:
             self._copy.save(temporary)
         if best:
-            with files.atomic_path(self.run.best) as temporary:
-                shutil.copyfile(self.run.last, temporary)
+            files.copy(self.run.last, self.run.best)
 
     def save(self) -> None:
         """Saves the complete training state."""

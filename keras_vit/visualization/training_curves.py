@@ -13,8 +13,6 @@ from matplotlib.ticker import MaxNLocator
 from keras_vit.runs import history
 from keras_vit.visualization.drawing import COLORS, GRAY, open_axes, save_figure
 
-_TRAINING, _VALIDATION = GRAY, COLORS[0]
-
 
 def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
     r"""Plots the metrics of a training run, each with its validation counterpart.
@@ -59,7 +57,7 @@ def _training_figure(history_csv: str | os.PathLike[str]) -> Figure:
     figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
     for place, metric in enumerate(metrics, start=1):
         axes = figure.add_subplot(rows, columns, place)
-        curves = [("training", metric, _TRAINING), ("validation", f"val_{metric}", _VALIDATION)]
+        curves = [("training", metric, GRAY), ("validation", f"val_{metric}", COLORS[0])]
         for name, column, color in curves:
             if column in values:
                 axes.plot(epochs, values[column], color=color, marker="o", markersize=3, label=name)

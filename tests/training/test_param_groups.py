@@ -15,10 +15,9 @@ from tests.helpers import tiny_config, tiny_model
 
 def test_trainable_follows_the_patterns() -> None:
     model = tiny_model()
-    number = param_groups.set_trainable(model, ["head/*", "block_01/*"])
+    param_groups.set_trainable(model, ["head/*", "block_01/*"])
     layers = {v.path.partition("/")[0] for v in model.trainable_variables}
     assert layers == {"head", "block_01"}
-    assert number == sum(np.prod(v.shape) for v in model.trainable_variables)
     param_groups.set_trainable(model, ["*"])
     assert len(model.trainable_variables) == len(model.weights)
 

@@ -65,17 +65,11 @@ class Calibration:
     temperature: float | None
 
 
-def reliability(labels: ArrayLike, probabilities: ArrayLike, bins: int = 15) -> Reliability:
+def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = 15) -> Reliability:
     """Compares confidence with accuracy in confidence bins of equal width.
 
     Reference: equation 3 of https://arxiv.org/abs/1706.04599, with its 15 bins
     """
-    scores = np.asarray(probabilities)
-    right = scores.argmax(axis=1) == np.asarray(labels)
-    return _compare(scores.max(axis=1).astype(np.float64), right, bins)
-
-
-def _compare(confidence: np.ndarray, right: np.ndarray, bins: int = 15) -> Reliability:
     index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)  # bins (a, b]
     counts = np.bincount(index, minlength=bins)
     with np.errstate(invalid="ignore"):
@@ -138,12 +132,13 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
             "`probabilities` must have one row per label, and at least two rows. Received: "
             f"labels of shape {true.shape}, probabilities of shape {scores.shape}"
         )
-    confidence, _ = _crossed(true, scores, seed)
+    right = scores.argmax(axis=1) == true
+    before = reliability(scores.max(axis=1).astype(np.float64), right)
     # A temperature changes the confidence of a prediction, not the predicted class.
-    after = _compare(confidence, scores.argmax(axis=1) == true)
+    after = reliability(_crossed(true, scores, seed)[0], right)
     best = fit_temperature(true, scores)
     inside = 1 / _WIDEST < best < _WIDEST
-    return Calibration(reliability(true, scores), after, best if inside else None)
+    return Calibration(before, after, best if inside else None)
 
 
 def choose_temperature(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> float:

@@ -18,7 +18,6 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.weights.whole_models import load_model
 
-KINDS = ("soft", "hard")
 _SMALLEST = 1e-7  # lower bound of a probability before its logarithm
 
 
@@ -48,7 +47,7 @@ class DistillationObjective(ClassificationObjective):
         **kwargs: Any,
     ) -> None:
         super().__init__(network, **kwargs)
-        arguments.one_of("kind", kind, KINDS)
+        arguments.one_of("kind", kind, ("soft", "hard"))
         self.kind = kind
         self.weight = arguments.fraction("weight", weight)
         self.temperature = arguments.positive("temperature", temperature)

@@ -43,11 +43,9 @@ def add_scores(
         )
         columns.append(scores[:, np.newaxis])
     if options.nearest_images:
-        names = tuple(training.names)
-        preprocessing = dataclasses.replace(preprocessing, training_images=names)
+        preprocessing = dataclasses.replace(preprocessing, training_images=tuple(training.names))
         columns.append(seen["nearest_similarity"])
-    outputs = np.concatenate(columns, axis=1)
-    return scored, Predictions(found.targets, outputs, preprocessing)
+    return scored, Predictions(found.targets, np.concatenate(columns, axis=1), preprocessing)
 
 
 def scored_network(
@@ -64,8 +62,7 @@ def scored_network(
             "`model` must have one Dense layer as classifier to be compared with its training "
             f"images. Received: model={network.name!r} with {len(heads)}"
         )
-    encoder = representation(network)
-    features = network_outputs(encoder, preprocessing, training, verbose=verbose)
+    features = network_outputs(representation(network), preprocessing, training, verbose=verbose)
     return with_scores(network, heads[0], features, np.asarray(training.targets), **further)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import filecmp
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -194,8 +193,7 @@ class Classification(Task):
         same = run.best.exists() and filecmp.cmp(run.best, run.last, shallow=False)
         found = set_temperature(run.last, validation, verbose)
         if same:
-            with files.atomic_path(run.best) as temporary:
-                shutil.copyfile(run.last, temporary)
+            files.copy(run.last, run.best)
         elif run.best.exists():
             set_temperature(run.best, validation, verbose)
         return Evaluation(self.score(found), found)

@@ -67,8 +67,7 @@ class MultiLabel(Classification):
         least = np.asarray(expected.preprocessing.thresholds, np.float32)
         present, scores = found >= least, expected.outputs
         same = (present == (scores >= least)) | (np.abs(scores - least) <= close)
-        accuracy = accuracy_score(expected.targets, present.astype(int))
-        return same.all(axis=1), float(accuracy)
+        return same.all(axis=1), float(accuracy_score(expected.targets, present.astype(int)))
 
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
@@ -108,10 +107,9 @@ def set_thresholds(path: Path, held_out: data.Examples) -> Predictions:
     needs no thresholds.
     """
     model = load_model(path)
-    labels, probabilities, preprocessing = predict(model, held_out, verbose=0)
-    preprocessing = dataclasses.replace(
-        preprocessing, thresholds=choose_thresholds(labels, probabilities)
-    )
+    found = predict(model, held_out, verbose=0)
+    thresholds = choose_thresholds(found.targets, found.outputs)
+    preprocessing = dataclasses.replace(found.preprocessing, thresholds=thresholds)
     with files.atomic_path(path) as temporary:
         models.with_preprocessing(model, preprocessing).save(temporary)
-    return Predictions(labels, probabilities, preprocessing)
+    return found._replace(preprocessing=preprocessing)

@@ -23,8 +23,8 @@ def sample(number: int, temperature: float, classes: int = 3) -> tuple[np.ndarra
 
 def test_reliability_of_a_case_worked_by_hand() -> None:
     # Five bins. 0.9, 0.9: one right; 0.55 right; 0.6, on the edge, belongs below: wrong.
-    probabilities = [[0.9, 0.1], [0.1, 0.9], [0.55, 0.45], [0.4, 0.6]]
-    found = reliability([0, 0, 0, 0], probabilities, bins=5)
+    confidence, right = np.array([0.9, 0.9, 0.55, 0.6]), np.array([True, False, True, False])
+    found = reliability(confidence, right, bins=5)
     assert found.counts.tolist() == [0, 0, 2, 0, 2]
     np.testing.assert_allclose(found.confidence[[2, 4]], [0.575, 0.9])
     np.testing.assert_allclose(found.accuracy[[2, 4]], [0.5, 0.5])
