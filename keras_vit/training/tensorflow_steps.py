@@ -19,6 +19,10 @@ class TensorFlowSteps:
     every replica and averages them, which fails under MultiWorkerMirroredStrategy.
     """
 
+    def prepare_steps(self: Any) -> None:
+        """Stores whether the model was built under a `tf.distribute` strategy."""
+        self._under_strategy = tf.distribute.has_strategy()
+
     def train_step(self: Any, data: Any) -> dict[str, Any]:
         x, y, weight = self.unpack(data)
         scale = self.optimizer.scale_loss(tf.ones(()))
@@ -34,13 +38,13 @@ class TensorFlowSteps:
         return {metric.name: metric.result() for metric in self.test_metrics}
 
     def make_train_function(self: Any, force: bool = False) -> None:
-        if self._distribute_strategy is None:
+        if not self._under_strategy:
             super().make_train_function(force)  # type: ignore[misc]
         elif self.train_function is None or force:
             self.train_function = self._on_all_replicas(self.train_step, self.training_metrics)
 
     def make_test_function(self: Any, force: bool = False) -> None:
-        if self._distribute_strategy is None:
+        if not self._under_strategy:
             super().make_test_function(force)  # type: ignore[misc]
         elif self.test_function is None or force:
             self.test_function = self._on_all_replicas(self.test_step, self.test_metrics)
