@@ -1,8 +1,8 @@
 """Rate of `keras-vit predict --to` against the bare model on images in memory.
 
 Rates are images per second after the first answers, without loading the model. Both take turns; a
-ratio is computed for each round, and its median. With `--memory`, peak memory of the command
-for that many images and for a tenth.
+ratio is computed for each round, and its median. With `--ray`, the rate of `--engine ray` against
+the command. With `--memory`, peak memory of the command for that many images and for a tenth.
 
     python benchmarks/bulk_prediction.py photos/ [--model ViTTi16] [--images 1024]
 """
@@ -10,6 +10,7 @@ for that many images and for a tenth.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import os
 import platform
@@ -30,7 +31,7 @@ from turns import median_interval
 
 import keras_vit
 from keras_vit.cli import prediction_table
-from keras_vit.export import load_predictor
+from keras_vit.export import load_predictor, ray_engine
 
 BATCH = 32
 
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--model", default="ViTTi16", help="constructor")
     parser.add_argument("--images", type=int, default=1024, help="images of a measurement")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--ray", action="store_true", help="measure the engine Ray")
     parser.add_argument("--memory", action="store_true", help="measure memory, not rates")
     parser.add_argument("--out", type=Path, help="Markdown file to write the result to")
     arguments = parser.parse_args()
@@ -48,7 +50,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         getattr(keras_vit, arguments.model)(weights=None, classes=5).save(path)
-        measure = memory if arguments.memory else rates
+        measure = memory if arguments.memory else ray_rates if arguments.ray else rates
         lines = measure(path, photos, arguments)
     text = "\n".join(
         [
@@ -90,6 +92,52 @@ def rates(path: Path, photos: list[str], arguments: argparse.Namespace) -> list[
                 print(f"round {turn + 1}: {name} {rate:.1f} images/s", file=sys.stderr, flush=True)
     ratios = np.divide(found["command"], found["bare model"])
     return [f"Rate of the command / of the bare model: {median_interval(ratios)}."]
+
+
+def ray_rates(path: Path, photos: list[str], arguments: argparse.Namespace) -> list[str]:
+    """Returns a line for the ratio of the rates of Ray's actors and of the command."""
+    predictor = load_predictor(path)
+    names = list(itertools.islice(itertools.cycle(photos), arguments.images))
+    table = predictor.task.table(predictor.preprocessing)
+    ray_engine.connect()
+    found = []
+    for turn in range(-1, arguments.rounds):
+        log = path.with_name(f"{turn}.txt")
+        source = functools.partial(timed_model, str(path), str(log))
+        for _ in ray_engine.predict(names, source=source, batch_size=BATCH):
+            pass
+        pair = actors_rate(log), images_per_second(predictor.iterate(names, BATCH), names, table)
+        if turn >= 0:
+            found.append(pair)
+            print(f"round {turn + 1}: Ray {pair[0]:.1f}, command {pair[1]:.1f}", file=sys.stderr)
+    ratios = np.divide(*np.transpose(found))
+    return [f"Rate of Ray's actors / of the command: {median_interval(ratios)}."]
+
+
+def timed_model(path: str, log: str) -> keras.Model:
+    """Returns a model in an actor, which then writes the time after each of its tasks to a file."""
+    task = ray_engine._Answers.__call__
+
+    def timed(self: Any, batch: Any) -> Any:
+        answers = task(self, batch)
+        with open(log, "a") as file:
+            file.write(f"{os.getpid()} {time.time()} {sum(map(len, batch['images']))}\n")
+        return answers
+
+    ray_engine._Answers.__call__ = timed
+    return keras.saving.load_model(path)
+
+
+def actors_rate(log: Path) -> float:
+    """Returns the sum of the actors' rates, each after its first task."""
+    tasks: dict[str, list[tuple[float, int]]] = {}
+    for line in log.read_text().splitlines():
+        actor, seconds, images = line.split()
+        tasks.setdefault(actor, []).append((float(seconds), int(images)))
+    return sum(
+        sum(images for _, images in done[1:]) / (done[-1][0] - done[0][0])
+        for done in tasks.values()
+    )
 
 
 def images_per_second(answers: Iterator[Any], names: list[str], table: Any) -> float:
