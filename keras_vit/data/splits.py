@@ -385,4 +385,7 @@ def _columns(path: str | os.PathLike[str], column: str = "") -> Iterator[list[li
         ),
     )
     for batch in batches:
-        yield [[csv_text(os.fsdecode(cell or b"")) for cell in c.to_pylist()] for c in batch]
+        columns = [column.to_pylist() for column in batch]
+        different = {cell for cells in columns for cell in cells}  # few splits and labels
+        text = {cell: csv_text(os.fsdecode(cell or b"")) for cell in different}
+        yield [[text[cell] for cell in cells] for cells in columns]
