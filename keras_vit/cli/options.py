@@ -191,8 +191,8 @@ def check_weights(name: str, source: str | None) -> None:
         return  # a name of published weights, which is checked when they are loaded
     is_path = Path(source).is_absolute() or source.startswith(("./", "../"))
     # A URL, or the end of a URL in the table of published weights.
-    is_url = ":" in source or source.startswith("timm/") or source in files.asset("weights.csv")
-    if is_url and not is_path:
+    is_url = ":" in source or source.startswith("timm/")
+    if not is_path and (is_url or source in files.asset("weights.csv")):
         return
     check_exists(name, Path(source), "an existing file, a URL, or the name of published weights")
 

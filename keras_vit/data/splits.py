@@ -175,8 +175,9 @@ def _groups(
 
 def _members(examples: Examples, groups: Sequence[Sequence[str]]) -> list[np.ndarray]:
     """Returns the indices of the images of each group, without names of no example."""
-    index = finder(examples.names)
-    return [np.array([i for i in index(group) if i >= 0], int) for group in groups]
+    places = np.array(finder(examples.names)(name for group in groups for name in group), int)
+    ends = np.cumsum([len(group) for group in groups], dtype=int)
+    return [of_group[of_group >= 0] for of_group in np.split(places, ends[:-1])]
 
 
 def _grouped(

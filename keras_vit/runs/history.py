@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,8 @@ from keras_vit import files
 
 
 def write_rows(path: str | os.PathLike[str], rows: Sequence[dict[str, float]]) -> None:
-    """Writes a CSV file atomically; the columns are those of the last row."""
-    columns = list(rows[-1])
+    """Writes a CSV file atomically; the columns are those of the last row, and then all others."""
+    columns = list(dict.fromkeys(itertools.chain(rows[-1], *rows)))
     files.write_csv(path, [columns, *([row.get(name) for name in columns] for row in rows)])
 
 

@@ -4,8 +4,14 @@ import dataclasses
 
 import pytest
 
-from keras_vit.runs.named_recipes import FINETUNE
+from keras_vit import tasks
+from keras_vit.runs.named_recipes import FINETUNE, FROM_WEIGHTS
 from keras_vit.training import RECIPES, RunConfig, augreg, recipe
+
+
+@pytest.mark.parametrize("task", ["classification", "segmentation", "detection", "regression"])
+def test_recipe_of_a_task_starts_from_weights(task: str) -> None:
+    assert tasks.get(task).recipe in FROM_WEIGHTS
 
 
 def test_default_recipe_is_finetune() -> None:

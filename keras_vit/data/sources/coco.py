@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 from collections.abc import Collection
 from fnmatch import fnmatch
@@ -75,12 +74,6 @@ class CocoMasks(Masks):
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
-def require_pycocotools(what: str) -> None:
-    """Raises `ImportError`, beginning with `what`, unless pycocotools is installed."""
-    if importlib.util.find_spec("pycocotools") is None:
-        raise ImportError(f"{what} pycocotools; {arguments.install_hint('coco')}")
-
-
 def coco_files(source: AnyPath) -> list[tuple[AnyPath, str | None]]:
     """Returns the JSON files of a source, each with its split, or None for all."""
     if not source.is_dir():
@@ -108,7 +101,7 @@ def load_coco(source: AnyPath) -> Examples:
         ImportError: If pycocotools is not installed.
         ValueError: If a file is not in this format, or an image does not exist.
     """
-    require_pycocotools("COCO annotations need")
+    arguments.require_package("pycocotools", "coco", "COCO annotations need pycocotools")
     source = to_path(source)
     categories: dict[int, str] = {}
     paths: list[AnyPath] = []

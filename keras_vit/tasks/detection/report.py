@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_vit.arguments import text_table
-from keras_vit.data.sources.coco import require_pycocotools
+from keras_vit.arguments import require_package, text_table
 from keras_vit.tasks.dense import json_rows, score_cells
 
 SHOWN_SCORE = 0.3  # of boxes that are drawn, and counted as false alarms
@@ -63,7 +62,7 @@ class DetectionReport:
 
         True objects are rows of `data.boxes.Objects`, found ones those of `found_objects`.
         """
-        require_pycocotools("Average precision needs")
+        require_pycocotools()
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
 
@@ -200,3 +199,8 @@ def errors_of(objects: np.ndarray, found: np.ndarray) -> tuple[int, int]:
 
 def _mean(values: np.ndarray) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+
+def require_pycocotools() -> None:
+    """Raises `ImportError` unless pycocotools is installed."""
+    require_package("pycocotools", "coco", "Average precision needs pycocotools")

@@ -13,7 +13,6 @@ import numpy as np
 from keras_vit import data, zoo
 from keras_vit.arguments import shortlist
 from keras_vit.data.sources.boxes import load_boxes
-from keras_vit.data.sources.coco import require_pycocotools
 from keras_vit.models import cloning
 from keras_vit.models.detector import STRIDES, detector_logits, with_scores
 from keras_vit.preprocessing import Preprocessing
@@ -26,7 +25,7 @@ from keras_vit.tasks.detection.assignment import overlaps
 from keras_vit.tasks.detection.objective import DetectionObjective
 from keras_vit.tasks.detection.page import DetectionDetails
 from keras_vit.tasks.detection.prediction import DetectionPrediction, ObjectTable, found_objects
-from keras_vit.tasks.detection.report import DetectionReport
+from keras_vit.tasks.detection.report import DetectionReport, require_pycocotools
 from keras_vit.tasks.detection.serving_graph import ServedDetection
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Evaluation, Task
@@ -53,7 +52,7 @@ class Detection(DenseTask):
 
     @classmethod
     def check_model(cls, name: str) -> None:
-        require_pycocotools("Average precision needs")  # before a long run
+        require_pycocotools()  # before a long run
         zoo.require_name(name)
 
     @classmethod
