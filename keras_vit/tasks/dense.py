@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
@@ -12,8 +13,9 @@ import numpy as np
 from keras_vit import data
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.task import Details, Evaluation, Predictions, Task, output_batches
-from keras_vit.visualization.drawing import shorten, show, tiles
+from keras_vit.visualization.drawing import save_figure, shorten, show, tiles
 
 SHOWN = 8  # images
 _LOST = 0.005  # of the score, by quantization or reduced precision
@@ -25,14 +27,10 @@ class DenseDetails(Details):
 
     Args:
         scores: Scores of each class.
-        images: Pixels of the worst images.
-        pairs: Their targets and what is found, in their own pixels.
-        names: Their names.
+        pictures: The worst images, with their targets and with what is found, and their names.
     """
 
-    images: Sequence[np.ndarray]
-    pairs: Sequence[Any]
-    names: Sequence[str]
+    pictures: Sequence[tuple[Sequence[np.ndarray], str]]
 
 
 class DenseTask(Task):
@@ -40,6 +38,8 @@ class DenseTask(Task):
 
     report_kind: ClassVar[Any]
     details_kind: ClassVar[type[DenseDetails]]
+    # File in the folder of a run that shows the targets of some held-out images.
+    targets_file: ClassVar[str]
     config: RunConfig
 
     def target(self, examples: data.Examples, index: int) -> Any:
@@ -58,6 +58,31 @@ class DenseTask(Task):
         """Returns whether outputs in float32 are equal for each image (N,), bool."""
         raise NotImplementedError
 
+    def draw_target(self, image: np.ndarray, target: Any, names: Sequence[str]) -> np.ndarray:
+        """Returns an image with its target on it."""
+        raise NotImplementedError
+
+    def draw_found(self, image: np.ndarray, found: Any, names: Sequence[str]) -> np.ndarray:
+        """Returns an image with what is found in it on it; by default as a target."""
+        return self.draw_target(image, found, names)
+
+    def figure(
+        self, drawn: Sequence[np.ndarray], names: Sequence[str], titles: Sequence[str] | None = None
+    ) -> Any:
+        """Returns a figure of images from `draw_target` and `draw_found`."""
+        return sheet(drawn, titles)
+
+    def draw_batch(self, images: Any, targets: Any, names: Sequence[str], path: Path) -> None:
+        pairs = zip(images, map(np.asarray, targets), strict=True)
+        drawn = [self.draw_target(image, target, names) for image, target in pairs]
+        save_figure(self.figure(drawn, names), path)
+
+    def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
+        shown = some(validation)
+        targets = map(shown.kind.reader(shown), range(len(shown)))
+        path = run.path / self.targets_file
+        self.draw_batch(upright_pixels(shown), targets, shown.class_names, path)
+
     def pairs(self, model: keras.Model, examples: data.Examples, **options: Any) -> Iterator[tuple]:
         """Yields the `pair` of each image; the options are those of `output_batches`."""
         network, preprocessing = self.prediction_network(model)
@@ -75,8 +100,27 @@ class DenseTask(Task):
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
     ) -> DenseDetails:
+        names = evaluation.found[0].names
+        pictures = list(zip(self._drawn(evaluation), names, strict=True))
+        return self.details_kind(evaluation.result, pictures)
+
+    def draw_examples(
+        self, examples: data.Examples, evaluation: Evaluation, folder: Path
+    ) -> dict[str, Path]:
+        shown, _ = evaluation.found
+        drawn = [image for pair in self._drawn(evaluation) for image in pair]
+        titles = [title for name in shown.names for title in (Path(name).name, "prediction")]
+        figure = self.figure(drawn, shown.class_names, titles)
+        return {"worst": save_figure(figure, folder / "worst.png")}
+
+    def _drawn(self, evaluation: Evaluation) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns the worst images, each with its target and with what is found."""
         shown, pairs = evaluation.found
-        return self.details_kind(evaluation.result, upright_pixels(shown), pairs, shown.names)
+        names = shown.class_names
+        return [
+            (self.draw_target(image, target, names), self.draw_found(image, found, names))
+            for image, (target, found) in zip(upright_pixels(shown), pairs, strict=True)
+        ]
 
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float

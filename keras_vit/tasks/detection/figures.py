@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
-from keras_vit.tasks.detection.report import SHOWN_SCORE, DetectionReport
+from keras_vit.tasks.detection.report import DetectionReport
 from keras_vit.visualization.drawing import open_axes, palette, shorten, tiles
 
 _DRAWN = 480  # pixels of the longer side of an image
@@ -36,18 +35,6 @@ def objects_on(image: np.ndarray, objects: np.ndarray, names: Sequence[str]) -> 
     """Returns an image with the true objects (M, 6) on it, see `data.boxes.Objects`."""
     rows = objects[objects[:, 4] >= 0]
     return boxes_on(image, rows, rows[:, 4], names)
-
-
-def truths_and_predictions(
-    images: Sequence[np.ndarray], pairs: Sequence[Any], names: Sequence[str]
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns each image with its true objects on it, and with those found, as of a report."""
-    drawn = []
-    for image, (objects, found) in zip(images, pairs, strict=True):
-        kept = found[found[:, 4] >= SHOWN_SCORE]
-        truth = objects_on(image, objects, names)
-        drawn.append((truth, boxes_on(image, kept, kept[:, 5], names)))
-    return drawn
 
 
 def precision_recall(report: DetectionReport) -> Figure:

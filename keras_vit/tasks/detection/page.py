@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit.tasks.dense import DenseDetails
-from keras_vit.tasks.detection.figures import precision_recall, truths_and_predictions
-from keras_vit.tasks.detection.report import SHOWN_SCORE, DetectionReport, errors_of
+from keras_vit.tasks.detection.figures import precision_recall
+from keras_vit.tasks.detection.report import SHOWN_SCORE, DetectionReport
 from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import to_svg
 from keras_vit.visualization.html_page import Section
@@ -14,10 +14,7 @@ from keras_vit.visualization.html_page import Section
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DetectionDetails(DenseDetails):
-    """Scores and the images with the most errors.
-
-    `pairs` has their true and their found objects, as for `DetectionReport.of`.
-    """
+    """Scores and the images with the most errors."""
 
     scores: DetectionReport
 
@@ -52,10 +49,9 @@ class DetectionDetails(DenseDetails):
         ]
 
     def _pictures(self) -> list[str]:
-        drawn = truths_and_predictions(self.images, self.pairs, self.scores.names)
         items = []
-        for images, pair, name in zip(drawn, self.pairs, self.names, strict=True):
-            missed, alarms = errors_of(*pair)
+        errors = self.scores.errors[self.scores.worst]
+        for (images, name), (missed, alarms) in zip(self.pictures, errors, strict=False):
             items.append((images, f"{name}: {missed} missed, {alarms} false alarms"))
         note = (
             "At the left the true objects, at the right those that are found, with scores of at "

@@ -17,18 +17,17 @@ from keras_vit.models import cloning
 from keras_vit.models.detector import STRIDES, detector_logits, with_scores
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
-from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import build_encoder
-from keras_vit.tasks.dense import DenseTask, sheet, some, upright_pixels, with_image_size
+from keras_vit.tasks.dense import DenseTask, with_image_size
 from keras_vit.tasks.detection import figures
 from keras_vit.tasks.detection.assignment import overlaps
 from keras_vit.tasks.detection.objective import DetectionObjective
 from keras_vit.tasks.detection.page import DetectionDetails
 from keras_vit.tasks.detection.prediction import DetectionPrediction, ObjectTable, found_objects
-from keras_vit.tasks.detection.report import DetectionReport, require_pycocotools
+from keras_vit.tasks.detection.report import SHOWN_SCORE, DetectionReport, require_pycocotools
 from keras_vit.tasks.detection.serving_graph import ServedDetection
 from keras_vit.tasks.objective import Objective
-from keras_vit.tasks.task import Evaluation, Task
+from keras_vit.tasks.task import Task
 from keras_vit.visualization.drawing import save_figure
 
 _AGREEING = 0.99  # IoU of the boxes of a cell
@@ -48,6 +47,7 @@ class Detection(DenseTask):
     load = staticmethod(load_boxes)
     report_kind = DetectionReport
     details_kind = DetectionDetails
+    targets_file = "boxes.png"
     prediction = staticmethod(DetectionPrediction.of)
 
     @classmethod
@@ -72,12 +72,6 @@ class Detection(DenseTask):
         steps = [math.lcm(STRIDES[-1], step) for step in patch]
         sides = [target.sides for target in examples.targets]
         return cls(with_image_size(config, lambda: sides, _LARGEST, steps))
-
-    def draw_batch(
-        self, images: np.ndarray, targets: Any, names: Sequence[str], path: Path
-    ) -> None:
-        pairs = zip(images, np.asarray(targets), strict=True)
-        save_figure(sheet([figures.objects_on(*pair, names) for pair in pairs]), path)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         encoder = build_encoder(self.config, dtype, examples.class_names, pooling="none")
@@ -104,20 +98,12 @@ class Detection(DenseTask):
         differences = np.abs(found - expected)[..., 4:].max(axis=(1, 2))
         return (ious.min(axis=1) >= _AGREEING) & (differences <= close)
 
-    def draw_examples(
-        self, examples: data.Examples, evaluation: Evaluation, folder: Path
-    ) -> dict[str, Path]:
-        shown, pairs = evaluation.found
-        images = figures.truths_and_predictions(upright_pixels(shown), pairs, shown.class_names)
-        titles = [title for name in shown.names for title in (Path(name).name, "prediction")]
-        figure = sheet([image for pair in images for image in pair], titles)
-        return {"worst": save_figure(figure, folder / "worst.png")}
+    def draw_target(self, image: np.ndarray, target: Any, names: Sequence[str]) -> np.ndarray:
+        return figures.objects_on(image, target, names)
 
-    def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
-        shown = some(validation)
-        pairs = zip(upright_pixels(shown), shown.targets, strict=True)
-        images = [figures.objects_on(each, true.rows, shown.class_names) for each, true in pairs]
-        save_figure(sheet(images), run.path / "boxes.png")
+    def draw_found(self, image: np.ndarray, found: Any, names: Sequence[str]) -> np.ndarray:
+        kept = found[found[:, 4] >= SHOWN_SCORE]
+        return figures.boxes_on(image, kept, kept[:, 5], names)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         figure = figures.precision_recall(result)

@@ -38,24 +38,18 @@ def overlays(
 ) -> Figure:
     """Draws images with their masks, at most four in a row, and the colors of the classes."""
     drawn = [overlay(*pair, len(names)) for pair in zip(images, masks, strict=True)]
+    return with_legend(drawn, names, titles)
+
+
+def with_legend(
+    drawn: Sequence[np.ndarray], names: Sequence[str], titles: Sequence[str] | None = None
+) -> Figure:
+    """Draws images from `overlay`, at most four in a row, and the colors of the classes."""
     figure = sheet(drawn, titles, below=0.6)
     colors = zip(palette(len(names)) / 255, names, strict=True)
     patches = [Patch(color=color, label=shorten(name)) for color, name in colors]
     figure.legend(handles=patches[:30], loc="outside lower center", ncols=6, fontsize=7)
     return figure
-
-
-def truths_and_predictions(
-    images: Sequence[np.ndarray],
-    pairs: Sequence[Sequence[np.ndarray]],
-    names: Sequence[str],
-    titles: Sequence[str],
-) -> Figure:
-    """Draws pairs of images, with their masks and with the predicted classes."""
-    masks = [mask for pair in pairs for mask in pair]
-    twice = [image for image in images for _ in range(2)]
-    said = [text for title in titles for text in (title, "prediction")]
-    return overlays(twice, masks, names, said)
 
 
 def class_scores(report: SegmentationReport) -> Figure:

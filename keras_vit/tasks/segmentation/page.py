@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from keras_vit.tasks.dense import DenseDetails
-from keras_vit.tasks.segmentation.figures import class_scores, overlay
+from keras_vit.tasks.segmentation.figures import class_scores
 from keras_vit.tasks.segmentation.report import SegmentationReport
 from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import shorten, to_svg
@@ -16,10 +16,7 @@ from keras_vit.visualization.html_page import Section
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SegmentationDetails(DenseDetails):
-    """Scores, confused classes and the images with the lowest mean IoU.
-
-    `pairs` has their masks and their predicted classes.
-    """
+    """Scores, confused classes and the images with the lowest mean IoU."""
 
     scores: SegmentationReport
 
@@ -34,21 +31,16 @@ class SegmentationDetails(DenseDetails):
         ]
         head, *rows = scores.table()
         drawing = html_page.drawing(to_svg(class_scores(scores), "IoU of each class"))
+        note = html_page.paragraph("At the left the mask, at the right the prediction.", note=True)
+        worst = [note, html_page.pictures(self.pictures)]
         return [
             Section("summary", "Overall results", [html_page.numbers(summary)]),
             Section("classes", "Results for each class", [html_page.table(head, rows), drawing]),
             Section("confusion", "Confused classes", [self._confused()]),
-            Section("worst", "Images with the lowest mean IoU", self._pictures()),
+            Section("worst", "Images with the lowest mean IoU", worst),
         ]
 
     def _confused(self) -> str:
         counts, names = self.scores.confusion, [shorten(name) for name in self.scores.names]
         cells = np.column_stack([*np.nonzero(counts), counts[counts != 0]])
         return html_page.confused(cells, names, counts.sum(axis=1), "pixels")
-
-    def _pictures(self) -> list[str]:
-        items, classes = [], len(self.scores.names)
-        for image, masks, name in zip(self.images, self.pairs, self.names, strict=True):
-            items.append(([overlay(image, mask, classes) for mask in masks], name))
-        note = html_page.paragraph("At the left the mask, at the right the prediction.", note=True)
-        return [note, html_page.pictures(items)]

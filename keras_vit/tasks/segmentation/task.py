@@ -19,10 +19,9 @@ from keras_vit.data.sources.masks import load_masks
 from keras_vit.models.dense import Segmenter
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
-from keras_vit.runs.run_folder import RunFolder
 from keras_vit.storage.paths import to_path
 from keras_vit.tasks.build import build_encoder
-from keras_vit.tasks.dense import DenseTask, some, upright_pixels, with_image_size
+from keras_vit.tasks.dense import DenseTask, with_image_size
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.segmentation import figures
 from keras_vit.tasks.segmentation.objective import SegmentationObjective
@@ -30,7 +29,7 @@ from keras_vit.tasks.segmentation.page import SegmentationDetails
 from keras_vit.tasks.segmentation.prediction import SegmentationPrediction, ShareTable
 from keras_vit.tasks.segmentation.report import SegmentationReport, mean_iou
 from keras_vit.tasks.segmentation.serving_graph import ServedSegmentation
-from keras_vit.tasks.task import Evaluation, Task
+from keras_vit.tasks.task import Task
 from keras_vit.visualization.drawing import save_figure
 
 _AGREEING = 0.999  # of the pixels of an image
@@ -61,6 +60,7 @@ class Segmentation(DenseTask):
     measure = staticmethod(mean_iou)
     report_kind = SegmentationReport
     details_kind = SegmentationDetails
+    targets_file = "masks.png"
     check_model = staticmethod(zoo.require_name)
 
     @classmethod
@@ -73,11 +73,6 @@ class Segmentation(DenseTask):
         """Returns the task with the whole image seen, by default at the size of the masks."""
         steps = zoo.constructor(config.model).config.stride
         return cls(with_image_size(config, lambda: _mask_sizes(examples), _LARGEST, steps))
-
-    def draw_batch(
-        self, images: np.ndarray, targets: Any, names: Sequence[str], path: Path
-    ) -> None:
-        save_figure(figures.overlays([*images], [*np.asarray(targets)], names), path)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         encoder = build_encoder(self.config, dtype, examples.class_names, pooling="none")
@@ -107,20 +102,13 @@ class Segmentation(DenseTask):
         same = found.argmax(axis=-1) == expected.argmax(axis=-1)
         return same.reshape(len(same), -1).mean(axis=1) >= _AGREEING
 
-    def draw_examples(
-        self, examples: data.Examples, evaluation: Evaluation, folder: Path
-    ) -> dict[str, Path]:
-        shown, pairs = evaluation.found
-        figure = figures.truths_and_predictions(
-            upright_pixels(shown), pairs, shown.class_names, shown.names
-        )
-        return {"worst": save_figure(figure, folder / "worst.png")}
+    def draw_target(self, image: np.ndarray, target: Any, names: Sequence[str]) -> np.ndarray:
+        return figures.overlay(image, target, len(names))
 
-    def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
-        shown = some(validation)
-        masks = [masks_of(shown).read(target) for target in shown.targets]
-        figure = figures.overlays(upright_pixels(shown), masks, shown.class_names)
-        save_figure(figure, run.path / "masks.png")
+    def figure(
+        self, drawn: Sequence[np.ndarray], names: Sequence[str], titles: Sequence[str] | None = None
+    ) -> Any:
+        return figures.with_legend(drawn, names, titles)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         return {"iou": save_figure(figures.class_scores(result), folder / "iou.png")}

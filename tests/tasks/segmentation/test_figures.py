@@ -20,8 +20,9 @@ def test_overlay_leaves_pixels_without_a_class() -> None:
 
 def test_figures_are_drawn() -> None:
     images = [np.zeros((7, 9, 3), np.uint8)] * 2
-    sheet = figures.truths_and_predictions(images, [(MASK, MASK)] * 2, NAMES, ["a", "b"])
-    assert [axes.get_title() for axes in sheet.axes] == ["a", "prediction", "b", "prediction"]
+    sheet = figures.overlays(images, [MASK] * 2, NAMES, ["a", "b"])
+    assert [axes.get_title() for axes in sheet.axes] == ["a", "b"]
+    assert [text.get_text() for text in sheet.legends[0].get_texts()] == list(NAMES)
     report = SegmentationReport.of(NAMES, [(MASK, MASK)])
     assert len(figures.class_scores(report).axes) == 1
 

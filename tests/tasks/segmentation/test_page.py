@@ -11,7 +11,7 @@ def test_page_shows_scores_confusions_and_images() -> None:
     found = np.zeros_like(true)
     report = SegmentationReport.of(("sky", "road"), [(true, found)])
     image = np.zeros((8, 8, 3), np.uint8)
-    details = SegmentationDetails(report, [image], [(true, found)], ["a.png"])
+    details = SegmentationDetails(report, [([image, image], "a.png")])
     sections = {section.name: "".join(section.parts) for section in details.sections()}
     assert list(sections) == ["summary", "classes", "confusion", "worst"]
     assert "25.0%" in sections["summary"]  # half and nothing
