@@ -133,9 +133,12 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
+_hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
+
+
 def check_kinds(settings: Any) -> None:
     """Raises `ValueError` if a field of a dataclass has a value of another type or range."""
-    hints = get_type_hints(type(settings), include_extras=True)
+    hints = _hints(type(settings))
     for field in dataclasses.fields(settings):
         value, annotation = getattr(settings, field.name), str(field.type)
         if check := getattr(hints[field.name], "__metadata__", None):

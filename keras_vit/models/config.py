@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 from keras_vit import arguments
+from keras_vit.arguments import Count, Positive, PositiveInt, Rate, among
 from keras_vit.choices import TOKEN_POOLINGS
 from keras_vit.layers.group_norm import channels_in_groups
 from keras_vit.layers.mlp import GELUS
@@ -93,26 +94,26 @@ class ViTConfig:
     https://arxiv.org/abs/2010.11929
     """
 
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
+    hidden_size: PositiveInt
+    num_layers: PositiveInt
+    num_heads: PositiveInt
+    mlp_dim: PositiveInt
     patch_size: int | tuple[int, int]
     image_size: tuple[int | None, int | None] = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
-    channels: int = 3
-    classes: int = 1000
+    channels: PositiveInt = 3
+    classes: Count = 1000
     classifier_activation: str | None = "softmax"
-    pooling: str = "token"
+    pooling: Annotated[str, among(*POOLINGS)] = "token"
     norm_after_pooling: bool = False
     class_token: bool = True
     distillation_token: bool = False
     distillation_head: bool = False
-    register_tokens: int = 0
+    register_tokens: Count = 0
     representation_size: int | None = None
     position_embedding: str = "learned"
     prefix_position: bool = True
     position_grid: tuple[int, int] | None = None
-    position_interpolation: str = "bilinear_aligned"
+    position_interpolation: Annotated[str, among(*RESIZE_METHODS)] = "bilinear_aligned"
     position_shift: float | None = None
     position_jitter: float | None = None
     position_rescale: float | None = None
@@ -122,33 +123,24 @@ class ViTConfig:
     qkv_bias: bool = True
     key_bias: bool = True
     layer_scale: float | None = None
-    gelu: str = "tanh"
+    gelu: Annotated[str, among(*GELUS)] = "tanh"
     swiglu: bool = False
     mlp_norm: bool = False
-    epsilon: float = 1e-6
+    epsilon: Positive = 1e-6
     stem_blocks: tuple[int, ...] | None = None
-    stem_width: int = 64
-    dropout_rate: float = 0.0
-    attention_dropout_rate: float = 0.0
-    stochastic_depth_rate: float = 0.0
+    stem_width: PositiveInt = 64
+    dropout_rate: Rate = 0.0
+    attention_dropout_rate: Rate = 0.0
+    stochastic_depth_rate: Rate = 0.0
     remainder: str = "error"
     window_size: int | None = None
     global_blocks: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim", "channels", "stem_width"):
-            arguments.positive_int(name, getattr(self, name))
-        arguments.count("register_tokens", self.register_tokens)
-        arguments.count("classes", self.classes)
-        arguments.positive("epsilon", self.epsilon)
+        arguments.check_kinds(self)
         if self.layer_scale is not None:
             arguments.positive("layer_scale", self.layer_scale)
-        for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
-            arguments.rate(name, getattr(self, name))
-        arguments.one_of("pooling", self.pooling, POOLINGS)
-        arguments.one_of("gelu", self.gelu, GELUS)
         arguments.one_of("position_embedding", self.position_embedding, tuple(POSITIONS))
-        arguments.one_of("position_interpolation", self.position_interpolation, RESIZE_METHODS)
         self._set("patch_size", arguments.size_pair("patch_size", self.patch_size))
         if self.representation_size is not None:
             arguments.positive_int("representation_size", self.representation_size)
