@@ -10,7 +10,6 @@ import keras
 
 from keras_vit import models, weights, zoo
 from keras_vit.layers import TransformerBlock
-from keras_vit.models.dense import on_grid
 from keras_vit.models.keras_applications import application_names
 from keras_vit.models.lora import enable_lora
 from keras_vit.models.memory import require_memory
@@ -48,14 +47,6 @@ def build_encoder(
     preprocessing = models.preprocessing_of(model)
     preprocessing = dataclasses.replace(preprocessing, class_names=class_names, thresholds=None)
     return in_training(model, preprocessing, config, dtype)
-
-
-def build_patch_encoder(
-    config: CommonConfig, class_names: tuple[str, ...], dtype: str
-) -> tuple[keras.Model, Any]:
-    """Builds an encoder for outputs in the image; also returns its patch tokens (B, h, w, D)."""
-    encoder = build_encoder(config, dtype, class_names, pooling="none")
-    return encoder, on_grid(encoder, encoder.output, dtype)
 
 
 def complete_preprocessing(

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_vit import models
 from keras_vit.data import Examples, evaluation_dataset
+from keras_vit.models.dense import on_grid
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import Objective, Task, build
 from keras_vit.tasks.task import Predictions
@@ -89,7 +90,8 @@ class PatchColor(Task):
         build.check_model(name)
 
     def build_network(self, examples: Examples, dtype: str, *, resume: bool) -> keras.Model:
-        encoder, patches = build.build_patch_encoder(self.config, (), dtype)
+        encoder = build.build_encoder(self.config, dtype, (), pooling="none")
+        patches = on_grid(encoder, encoder.output, dtype)
         colors = keras.layers.Dense(3, dtype="float32", name="head")(patches)
         return keras.Model(encoder.input, colors, name=encoder.name)
 

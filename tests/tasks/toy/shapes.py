@@ -13,6 +13,7 @@ from keras import ops
 from keras_vit.data import Examples
 from keras_vit.data.geometry import centered_geometry, cut_mask, uncut_mask
 from keras_vit.data.target_kinds import TargetKind
+from keras_vit.models.dense import on_grid
 from keras_vit.tasks import Objective, Task, build
 from keras_vit.tasks.task import Evaluation, output_batches
 
@@ -70,7 +71,8 @@ class Shapes(Task):
         return Examples(names, np.array(masks), classes, str(source), paths, target_kind=kind)
 
     def build_network(self, examples, dtype, *, resume):
-        encoder, patches = build.build_patch_encoder(self.config, examples.class_names, dtype)
+        encoder = build.build_encoder(self.config, dtype, examples.class_names, pooling="none")
+        patches = on_grid(encoder, encoder.output, dtype)
         logits = keras.layers.Dense(2, dtype="float32", name="head")(patches)
         size = encoder.input_shape[1] // logits.shape[1]
         maps = keras.layers.UpSampling2D(size, interpolation="bilinear")(logits)
