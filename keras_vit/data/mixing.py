@@ -34,6 +34,7 @@ def mix(
     """
     places = tf.range(tf.shape(images)[0])
     neighbors = tf.bitwise.bitwise_xor(places, 1)
+    chance = 0.5 if mixup and cutmix else float(mixup > 0)  # of MixUp
 
     def one(values: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, tf.Tensor]:
         place, neighbor, seed = values
@@ -48,14 +49,8 @@ def mix(
             return _cut(image, other, how, cutmix)
 
         def by_either() -> tuple[tf.Tensor, tf.Tensor]:
-            if not cutmix:
-                return by_mixup()
-            if not mixup:
-                return by_cutmix()
-            return tf.cond(tf.random.stateless_uniform((), which) < 0.5, by_mixup, by_cutmix)
+            return tf.cond(tf.random.stateless_uniform((), which) < chance, by_mixup, by_cutmix)
 
-        if probability == 1:
-            return by_either()
         mixes = tf.random.stateless_uniform((), whether) < probability
         return tf.cond(mixes, by_either, lambda: (image, tf.ones(())))
 
