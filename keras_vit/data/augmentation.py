@@ -109,10 +109,8 @@ def random_geometry(
     crop_seed, flip_seed = tf.unstack(tf.random.split(seed, 5))[:2]
     sides = exif.swapped(stored.sides, stored.orientation)
     begin, size = random_box(sides, crop_seed, preprocessing, augmentation.crop_area)
-    flip = tf.constant(augmentation.flip)
-    if augmentation.flip:
-        flip = tf.random.stateless_uniform((), flip_seed) < 0.5  # as in `random_flip`
-    return Geometry(begin - stored.border, size, flip)
+    flip = tf.random.stateless_uniform((), flip_seed) < 0.5  # as in `random_flip`
+    return Geometry(begin - stored.border, size, flip & augmentation.flip)
 
 
 def augment(
@@ -125,8 +123,7 @@ def augment(
     """Applies a crop and flip, and random color operations, to one image."""
     ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))[2:]
     image = _cropped(stored, geometry.begin + stored.border, geometry.size, preprocessing)
-    if augmentation.flip:
-        image = tf.cond(geometry.flip, lambda: tf.reverse(image, [1]), lambda: image)
+    image = tf.cond(geometry.flip, lambda: tf.reverse(image, [1]), lambda: image)
     if not augmentation.needs_color:
         return image
     # The operations below assume RGB order.
