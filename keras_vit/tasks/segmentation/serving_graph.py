@@ -58,10 +58,6 @@ class ServedSegmentation(ServedModel):
         image = tf.TensorSpec((None, None), tf.uint8)
         kinds = (tf.TensorSpec((), tf.string), *[image] * (2 if confident else 1))
         png, *maps = tf.map_fn(one, (logits, sides), fn_output_signature=kinds)
-        names = ("class_map", "confidence")
-        answer = dict(zip(names, maps, strict=False)) | {
-            "png_bytes": tf.where(read.ok, png, ""),
-            "height": tf.where(read.ok, sides[:, 0], 0),
-            "width": tf.where(read.ok, sides[:, 1], 0),
-        }
-        return {**answer, "ok": read.ok, "message": read.message}
+        answer = {"png_bytes": png, "height": sides[:, 0], "width": sides[:, 1]}
+        named = zip(("class_map", "confidence"), maps, strict=False)
+        return {**dict(named), **self.guarded(answer, read)}
