@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from keras_vit.tasks.detection.report import DetectionReport
-from keras_vit.visualization.drawing import open_axes, palette, shorten, tiles
+from keras_vit.visualization.drawing import open_axes, palette, shorten
 
 _DRAWN = 480  # pixels of the longer side of an image
 
@@ -39,9 +39,8 @@ def objects_on(image: np.ndarray, objects: np.ndarray, names: Sequence[str]) -> 
 
 def precision_recall(report: DetectionReport) -> Figure:
     """Draws the precision of each class over its recall, at an IoU of 0.5."""
-    figure, grid = tiles(1, 1, 6.0, 4.0)
-    axes = grid.ravel()[0]
-    axes.axis("on")
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    axes = figure.subplots()
     recall = np.linspace(0, 1, report.precision.shape[1])
     colors = palette(len(report.names)) / 255
     for label, row in enumerate(report.per_class):
