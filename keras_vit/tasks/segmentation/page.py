@@ -31,16 +31,14 @@ class SegmentationDetails(DenseDetails):
         ]
         head, *rows = scores.table()
         drawing = html_page.drawing(to_svg(class_scores(scores), "IoU of each class"))
+        counts, names = scores.confusion, [shorten(name) for name in scores.names]
+        cells = np.column_stack([*np.nonzero(counts), counts[counts != 0]])
+        confused = html_page.confused(cells, names, counts.sum(axis=1), "pixels")
         note = html_page.paragraph("At the left the mask, at the right the prediction.", note=True)
         worst = [note, html_page.pictures(self.pictures)]
         return [
             Section("summary", "Overall results", [html_page.numbers(summary)]),
             Section("classes", "Results for each class", [html_page.table(head, rows), drawing]),
-            Section("confusion", "Confused classes", [self._confused()]),
+            Section("confusion", "Confused classes", [confused]),
             Section("worst", "Images with the lowest mean IoU", worst),
         ]
-
-    def _confused(self) -> str:
-        counts, names = self.scores.confusion, [shorten(name) for name in self.scores.names]
-        cells = np.column_stack([*np.nonzero(counts), counts[counts != 0]])
-        return html_page.confused(cells, names, counts.sum(axis=1), "pixels")
