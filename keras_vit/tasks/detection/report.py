@@ -70,8 +70,8 @@ class DetectionReport:
         found: list[dict[str, Any]] = []
         errors = []
         for index, (objects, predicted) in enumerate(pairs):
-            true += [_annotation(index, row[:4], row[4], iscrowd=int(row[5])) for row in objects]
-            found += [_annotation(index, row[:4], row[5], score=row[4]) for row in predicted]
+            true += [_annotation(index, row, row[4], iscrowd=int(row[5])) for row in objects]
+            found += [_annotation(index, row, row[5], score=row[4]) for row in predicted]
             errors.append(errors_of(objects, predicted))
         coco = {
             "images": [{"id": index} for index in range(len(errors))],
@@ -106,9 +106,8 @@ class DetectionReport:
     @property
     def per_class(self) -> list[ClassScores]:
         """Scores of each class."""
-        columns = (self.average(0), self.average(5), self.average())
-        rows = zip(self.names, *columns, self.counts, strict=True)
-        return [ClassScores(n, float(a), float(b), float(c), int(m)) for n, a, b, c, m in rows]
+        columns = (self.average(0), self.average(5), self.average(), self.counts)
+        return list(map(ClassScores, self.names, *(column.tolist() for column in columns)))
 
     @property
     def ap50(self) -> float:
@@ -161,18 +160,15 @@ class DetectionReport:
         }
 
 
-def _annotation(image: int, box: Any, label: float, **further: Any) -> dict[str, Any]:
-    found = _as_coco(box)
-    return {
-        **{"image_id": image, "category_id": int(label), "area": found[2] * found[3]},
-        **{"bbox": found, "iscrowd": 0},
-        **further,
-    }
+def _annotation(image: int, row: Any, label: float, **further: Any) -> dict[str, Any]:
+    box = _as_coco(row)
+    fields = {"image_id": image, "category_id": int(label), "bbox": box, "area": box[2] * box[3]}
+    return {**fields, "iscrowd": 0, **further}
 
 
-def _as_coco(box: Any) -> list[float]:
+def _as_coco(row: Any) -> list[float]:
     """Returns the first column, first row, width and height of a box."""
-    top, left, bottom, right = map(float, box)
+    top, left, bottom, right = map(float, row[:4])
     return [left, top, right - left, bottom - top]
 
 
@@ -185,7 +181,7 @@ def errors_of(objects: np.ndarray, found: np.ndarray) -> tuple[int, int]:
     found = found[np.argsort(-found[:, 4], kind="stable")]
     if not len(found) or not len(objects):
         return len(objects), len(found)
-    boxes = [[_as_coco(row[:4]) for row in rows] for rows in (found, objects)]
+    boxes = [list(map(_as_coco, rows)) for rows in (found, objects)]
     ious = np.asarray(mask.iou(*boxes, [0] * len(objects)))
     ious = np.where(found[:, 5:6] == objects[:, 4], ious, 0)
     right = 0

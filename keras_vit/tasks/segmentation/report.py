@@ -75,9 +75,8 @@ class SegmentationReport:
         with np.errstate(invalid="ignore", divide="ignore"):
             accuracy = right / true
             boundaries = 2 / (1 / _means(self.boundaries)).sum(axis=0)
-        ious = _ious(self.counts.sum(axis=0))
-        rows = zip(self.names, ious, accuracy, boundaries, true, strict=True)
-        return [ClassScores(n, float(i), float(a), float(b), int(p)) for n, i, a, b, p in rows]
+        columns = (_ious(self.counts.sum(axis=0)), accuracy, boundaries, true)
+        return list(map(ClassScores, self.names, *(column.tolist() for column in columns)))
 
     @property
     def mean_iou(self) -> float:
