@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -103,13 +102,11 @@ def to_svg(figure: Figure, title: str) -> str:
     return text.replace("<svg", f'<svg role="img" aria-label="{escaped}" fill="currentColor"', 1)
 
 
-@contextlib.contextmanager
-def _plain_text(figure: Figure) -> Iterator[None]:
+def _plain_text(figure: Figure) -> contextlib.AbstractContextManager[None]:
     """Draws names such as `$x$` as they are, not as formulas, which fail if they are invalid."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-    with matplotlib.rc_context({"text.parse_math": False}):  # for labels of ticks, created now
-        yield
+    return matplotlib.rc_context({"text.parse_math": False})  # for labels of ticks, created now
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
