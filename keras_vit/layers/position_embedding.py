@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from keras import ops
@@ -16,6 +16,7 @@ from keras import ops
 from keras_vit.layers.position_resizing import offset_matrix, resize_table
 
 Grid = tuple[int, int]
+Change = tuple[Any, Any]  # of coordinates, see `Positions.of_tokens`
 
 _LARGEST_TABLE = 2**24  # half in ViT-G/14 at 980 pixels; a malicious file could have any size
 
@@ -69,11 +70,12 @@ class Positions:
         return {}
 
     def of_tokens(
-        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Coordinates | None = None
+        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Change | None = None
     ) -> Any:
         """Returns the tensor that all blocks receive, with 1 in place of the batch size.
 
-        `change` is a random change of the coordinates in training, for kinds that have coordinates.
+        `change` has random shifts and scales, each of rows and of columns, by which a coordinate x
+        becomes (x + shift) * scale in training, for kinds that have coordinates.
         """
         return None
 
@@ -88,18 +90,6 @@ class Positions:
     def resize(self, name: str, values: Any, grids: tuple[Grid, Grid], method: str) -> Any:
         """Returns the values of a variable, resized from the first grid to the second."""
         return resize_table(values, grids[1], method)
-
-
-class Coordinates(NamedTuple):
-    """Random change of coordinates in training: x becomes (x + shift) * scale.
-
-    Args:
-        shift: Added to the coordinates of rows and columns, (2,).
-        scale: Factor of the coordinates of rows and columns, (2,).
-    """
-
-    shift: Any
-    scale: Any
 
 
 class Learned(Positions):
@@ -160,7 +150,7 @@ class Rotary(Positions):
     in_attention = True
 
     def of_tokens(
-        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Coordinates | None = None
+        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Change | None = None
     ) -> Any:
         angles = self.angles(grid, head_size // 4, change)  # (h, w, 2, d/4)
         angles = ops.reshape(angles, (-1, head_size // 2))  # (N, d/2)
@@ -168,11 +158,11 @@ class Rotary(Positions):
         angles = self._pairs(ops.pad(angles, ((prefix, 0), (0, 0))))  # (T, d)
         return ops.concatenate([ops.cos(angles), ops.sin(angles)], axis=-1)[None]  # (1, T, 2d)
 
-    def angles(self, grid: tuple[Any, Any], number: int, change: Coordinates | None) -> Any:
+    def angles(self, grid: tuple[Any, Any], number: int, change: Change | None) -> Any:
         """Returns the angles (h, w, 2, number) of rows and columns at each frequency."""
         centers = [(_numbers(side) + 0.5) / ops.cast(side, "float32") * 2 - 1 for side in grid]
         if change is not None:
-            parts = zip(centers, change.shift, change.scale, strict=True)
+            parts = zip(centers, *change, strict=True)
             centers = [(center + shift) * scale for center, shift, scale in parts]
         frequencies = _constant(np.float32(100.0) ** (-np.arange(number, dtype="float32") / number))
         angles = [2 * math.pi * center[:, None] * frequencies for center in centers]
@@ -206,7 +196,7 @@ class LearnedRotary(Learned, Rotary):
 
     name = "learned_rotary"
 
-    def angles(self, grid: tuple[Any, Any], number: int, change: Coordinates | None) -> Any:
+    def angles(self, grid: tuple[Any, Any], number: int, change: Change | None) -> Any:
         bands = _constant(np.float32(10_000.0) ** (-np.arange(number, dtype="float32") / number))
         rows = [_numbers(side) / ops.cast(side, "float32") * 16 for side in grid]
         return _on_grid([row[:, None] * bands for row in rows], grid)
@@ -237,7 +227,7 @@ class Relative(Positions):
         return {"relative_position": (rows, num_heads)}
 
     def of_tokens(
-        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Coordinates | None = None
+        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Change | None = None
     ) -> Any:
         h, w = grid
         row, column = (x.ravel() for x in np.mgrid[:h, :w])  # (N,)

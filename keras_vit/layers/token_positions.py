@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_vit import arguments
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.position_embedding import POSITIONS, Coordinates
+from keras_vit.layers.position_embedding import POSITIONS, Change
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -86,11 +86,11 @@ class TokenPositions(BaseLayer):
         change = self._draw() if training and self.is_random else None
         return self.kind.of_tokens((h, w), self.num_prefix_tokens, self.head_size, change)
 
-    def _draw(self) -> Coordinates:
+    def _draw(self) -> Change:
         drawn = keras.random.uniform((5,), -1, 1, "float32", self.seed_generator)
         jitter, rescale = math.log(self.position_jitter or 1), math.log(self.position_rescale or 1)
         scale = ops.exp(drawn[2:4] * jitter + drawn[4] * rescale)
-        return Coordinates(ops.unstack(drawn[:2] * (self.position_shift or 0)), ops.unstack(scale))
+        return ops.unstack(drawn[:2] * (self.position_shift or 0)), ops.unstack(scale)
 
     def compute_output_spec(self, patches: Any, training: bool | None = None) -> Any:
         _, h, w, _ = patches.shape
