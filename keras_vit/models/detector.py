@@ -97,21 +97,19 @@ def _branch(levels: list[Any], classes: int, conv: Callable[..., Any], policy: A
     logit = -math.log(1 / _FIRST_SCORE - 1)
     distance = math.log(math.expm1(_FIRST_DISTANCE))
     for part, channels, first in (("boxes", 4, distance), ("scores", classes, logit)):
-        tower = []
+        outputs = levels
         for index in range(2):
-            tower += [
+            for layer in (
                 conv(name=f"{part}_{index}"),
                 layers.LayerNorm(dtype=policy, name=f"{part}_{index}_norm"),
                 keras.layers.ReLU(dtype=policy, name=f"{part}_{index}_relu"),
-            ]
+            ):
+                outputs = [layer(features) for features in outputs]
         bias = keras.initializers.Constant(first)
         last = keras.layers.Conv2D(
             channels, 1, bias_initializer=bias, dtype="float32", name=f"{part}_last"
         )
-        outputs = levels
-        for layer in (*tower, last):
-            outputs = [layer(features) for features in outputs]
-        parts.append(outputs)
+        parts.append([last(features) for features in outputs])
     found = []
     for stride, boxes, logits in zip(STRIDES, *parts, strict=True):
         decoded = layers.BoxDecoder(stride, dtype="float32", name=f"boxes_{stride}")(boxes)
