@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from importlib import metadata
 from typing import Any
 
@@ -36,13 +35,12 @@ def get(name: str) -> type[Task]:
         >>> get("classification").monitor
         ('accuracy', 'max')
     """
-    added = {entry.name: entry for entry in metadata.entry_points(group=TASK_GROUP)}
-    built_in = {**TASKS, **PRETRAINING_TASKS}
-    arguments.one_of("task", name, (*built_in, *added))
-    if name not in built_in:
-        return added[name].load()
-    module, _, kind = built_in[name].partition(":")
-    return getattr(importlib.import_module(module), kind)
+    tasks = (TASKS | PRETRAINING_TASKS).items()
+    built_in = [metadata.EntryPoint(name, value, TASK_GROUP) for name, value in tasks]
+    added = metadata.entry_points(group=TASK_GROUP)
+    entries = {entry.name: entry for entry in (*added, *built_in)}
+    arguments.one_of("task", name, tuple(entries))
+    return entries[name].load()
 
 
 def of(preprocessing: Preprocessing, examples: Examples | None = None) -> Task:
