@@ -61,10 +61,8 @@ class ServedModel:
 
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
         """Returns a copy of the network in the serving precision, and a function that runs it."""
-        if self._precision == "bfloat16":
-            copy = cloning.to_bfloat16(network)
-        else:
-            copy = cloning.with_dtype(network, "float32")
+        half = self._precision == "bfloat16"
+        copy = cloning.to_bfloat16(network) if half else cloning.with_dtype(network, "float32")
         return copy, partial(copy, training=False)
 
     def run_outputs(self, images: tf.Tensor) -> Any:
