@@ -178,10 +178,9 @@ def sheet(
     rows = -(-len(images) // columns)
     height = 3.0 * np.median([image.shape[0] / image.shape[1] for image in images])
     figure, grid = tiles(rows, columns, 3.0 * columns, (height + 0.2) * rows + below)
-    for index, axes in enumerate(grid.ravel()[: len(images)]):
-        show(axes, images[index])
-        if titles:
-            axes.set_title(shorten(titles[index]), fontsize=7)
+    for axes, image, title in zip(grid.ravel(), images, titles or [""] * len(images), strict=False):
+        show(axes, image)
+        axes.set_title(shorten(title), fontsize=7)
     return figure
 
 
