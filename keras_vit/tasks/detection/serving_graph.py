@@ -8,6 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from keras_vit.data.geometry import centered_geometry
+from keras_vit.tasks.detection.assignment import overlaps
 from keras_vit.tasks.detection.prediction import CANDIDATES, MOST, OVERLAP
 from keras_vit.tasks.detection.report import SHOWN_SCORE
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
@@ -44,9 +45,9 @@ class ServedDetection(ServedModel):
 
         def objects(given: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
             boxes, scores, labels, sides = given
-            kept = tf.image.non_max_suppression_overlaps(
-                _same_object(boxes, labels), scores, most, overlap_threshold=OVERLAP
-            )
+            same = tf.cast(labels[:, tf.newaxis] == labels, tf.float32)
+            near = overlaps(boxes[:, tf.newaxis], boxes[tf.newaxis])[0] * same  # (A, A)
+            kept = tf.image.non_max_suppression_overlaps(near, scores, most, OVERLAP)
             begin, part, _ = centered_geometry(sides, self.preprocessing)
             factor = tf.cast(part, tf.float32) / self.preprocessing.size
             boxes = boxes * tf.tile(factor, [2]) + tf.tile(tf.cast(begin, tf.float32), [2])
@@ -69,15 +70,3 @@ class ServedDetection(ServedModel):
             "count": tf.reduce_sum(tf.cast(scores >= SHOWN_SCORE, tf.int32), axis=-1),
         }
         return self.guarded(answer, read)
-
-
-def _same_object(boxes: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns the IoU of boxes (A, 4) of the same class, else 0: (A, A)."""
-    first, second = boxes[:, tf.newaxis], boxes[tf.newaxis]
-    begin = tf.maximum(first[..., :2], second[..., :2])
-    end = tf.minimum(first[..., 2:], second[..., 2:])
-    both = tf.reduce_prod(tf.maximum(end - begin, 0), axis=-1)
-    area = tf.reduce_prod(tf.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=-1)
-    union = area[:, tf.newaxis] + area - both
-    same = tf.cast(labels[:, tf.newaxis] == labels, tf.float32)
-    return tf.math.divide_no_nan(both, union) * same
