@@ -161,10 +161,8 @@ def with_image_size(
     if recipe.image_size is None:
         median = np.median(sides(), axis=0)
         median *= min(1.0, largest / median.max())
-        size = tuple(
-            int(max(1, round(side / step)) * step)
-            for side, step in zip(median, multiples, strict=True)
-        )
+        cells = np.maximum(np.round(median / multiples), 1)
+        size = tuple((cells * multiples).astype(int).tolist())
         recipe = recipe.replace(image_size=size)
         print(f"Image size: {size[0]} x {size[1]} (height x width); see --image-size.")
     return dataclasses.replace(config, recipe=recipe)
