@@ -5,7 +5,7 @@ Letters: h, w rows and columns of the grid of patches; D hidden size.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -13,24 +13,16 @@ from keras import ops
 from keras_vit import arguments
 
 
-class _Method(NamedTuple):
-    """Interpolation method of a library, such as timm, for resizing position embeddings."""
-
-    # Coefficient of the cubic kernel (Keys, 1981); None for a linear kernel.
-    cubic: float | None = None
-    # Whether the corner samples stay in place, rather than the edges of the image.
-    aligned: bool = False
-    # Whether the kernel is widened when the table shrinks. Samples beyond the edge are then
-    # excluded; otherwise they repeat the edge value.
-    antialias: bool = False
-
-
-_METHODS = {
-    "bilinear_aligned": _Method(aligned=True),
-    "bilinear": _Method(),
-    "bicubic": _Method(cubic=-0.75),
-    "bicubic_aligned": _Method(cubic=-0.75, aligned=True),
-    "bicubic_antialiased": _Method(cubic=-0.5, antialias=True),
+# Interpolation methods of libraries, such as timm: the coefficient of the cubic kernel (Keys, 1981),
+# None for a linear kernel; whether the corner samples stay in place, rather than the edges of the
+# image; and whether the kernel is widened when the table shrinks. Samples beyond the edge are then
+# excluded; otherwise they repeat the edge value.
+_METHODS: dict[str, tuple[float | None, bool, bool]] = {
+    "bilinear_aligned": (None, True, False),
+    "bilinear": (None, False, False),
+    "bicubic": (-0.75, False, False),
+    "bicubic_aligned": (-0.75, True, False),
+    "bicubic_antialiased": (-0.5, False, True),
 }
 RESIZE_METHODS = tuple(_METHODS)
 
