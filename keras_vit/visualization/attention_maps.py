@@ -176,7 +176,9 @@ def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.n
             f"`FeatureExtractor.activations_and_gradients`. Received: none, with method={method!r}"
         )
     if method == "grad_cam":
-        return _grad_cam(extractor, seen)
+        gradients = np.asarray(seen.token_gradients)[:, extractor.num_prefix_tokens :]
+        weights = gradients.mean(axis=1, keepdims=True)  # (B, 1, D)
+        return _on_grid(np.maximum((seen.tokens[-2] * weights).sum(axis=-1), 0), seen)
     batch, _, tokens, _ = seen.attention[0].shape
     read = np.tile(extractor.reading(tokens), (batch, 1))  # (B, T)
     if seen.pooling_gradient is not None and seen.pooling is not None and method in OF_A_CLASS:
@@ -192,13 +194,6 @@ def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.n
     else:
         passed = seen.attention[-1].mean(axis=1)
     return _on_grid(np.einsum("bt,btu->bu", read, passed), seen)
-
-
-def _grad_cam(extractor: FeatureExtractor, seen: Activations) -> np.ndarray:
-    prefix = extractor.num_prefix_tokens
-    tokens, gradients = seen.tokens[-2][:, prefix:], np.asarray(seen.token_gradients)[:, prefix:]
-    weights = gradients.mean(axis=1, keepdims=True)  # (B, 1, D)
-    return _on_grid(np.maximum((tokens * weights).sum(axis=-1), 0), seen)
 
 
 def _on_grid(relevance: np.ndarray, seen: Activations) -> np.ndarray:
