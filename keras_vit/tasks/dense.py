@@ -100,27 +100,25 @@ class DenseTask(Task):
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
     ) -> DenseDetails:
-        names = evaluation.found[0].names
-        pictures = list(zip(self._drawn(evaluation), names, strict=True))
-        return self.details_kind(evaluation.result, pictures)
+        return self.details_kind(evaluation.result, self._pictures(evaluation))
 
     def draw_examples(
         self, examples: data.Examples, evaluation: Evaluation, folder: Path
     ) -> dict[str, Path]:
-        shown, _ = evaluation.found
-        drawn = [image for pair in self._drawn(evaluation) for image in pair]
-        titles = [title for name in shown.names for title in (Path(name).name, "prediction")]
+        pictures, (shown, _) = self._pictures(evaluation), evaluation.found
+        drawn = [image for images, _ in pictures for image in images]
+        titles = [title for _, name in pictures for title in (Path(name).name, "prediction")]
         figure = self.figure(drawn, shown.class_names, titles)
         return {"worst": save_figure(figure, folder / "worst.png")}
 
-    def _drawn(self, evaluation: Evaluation) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns the worst images, each with its target and with what is found."""
+    def _pictures(self, evaluation: Evaluation) -> list[tuple[list[np.ndarray], str]]:
+        """Returns the worst images, each with its target and with what is found, and its name."""
         shown, pairs = evaluation.found
-        names = shown.class_names
-        return [
-            (self.draw_target(image, target, names), self.draw_found(image, found, names))
-            for image, (target, found) in zip(upright_pixels(shown), pairs, strict=True)
-        ]
+        names, items = shown.class_names, []
+        for image, pair, name in zip(upright_pixels(shown), pairs, shown.names, strict=True):
+            drawn = [self.draw_target(image, pair[0], names), self.draw_found(image, pair[1], names)]
+            items.append((drawn, name))
+        return items
 
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
