@@ -75,10 +75,9 @@ def detector_logits(
     conv = functools.partial(keras.layers.SeparableConv2D, width, 3, padding="same", dtype=policy)
     levels = []
     for stride in STRIDES:
-        name_of = f"level_{stride}"
-        features = conv(strides=2, name=f"{name_of}_conv")(features)
-        features = norm(name=f"{name_of}_norm")(features)
-        features = keras.layers.ReLU(dtype=policy, name=name_of)(features)
+        features = conv(strides=2, name=f"level_{stride}_conv")(features)
+        features = norm(name=f"level_{stride}_norm")(features)
+        features = keras.layers.ReLU(dtype=policy, name=f"level_{stride}")(features)
         levels.append(features)
     return keras.Model(backbone.input, _branch(levels, classes, conv, policy), name=name)
 
