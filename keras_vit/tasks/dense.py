@@ -111,14 +111,15 @@ class DenseTask(Task):
         figure = self.figure(drawn, shown.class_names, titles)
         return {"worst": save_figure(figure, folder / "worst.png")}
 
-    def _pictures(self, evaluation: Evaluation) -> list[tuple[list[np.ndarray], str]]:
+    def _pictures(self, evaluation: Evaluation) -> list[tuple[tuple[np.ndarray, np.ndarray], str]]:
         """Returns the worst images, each with its target and with what is found, and its name."""
         shown, pairs = evaluation.found
-        names, items = shown.class_names, []
-        for image, pair, name in zip(upright_pixels(shown), pairs, shown.names, strict=True):
-            drawn = [self.draw_target(image, pair[0], names), self.draw_found(image, pair[1], names)]
-            items.append((drawn, name))
-        return items
+        names, images = shown.class_names, upright_pixels(shown)
+        drawn = (
+            (self.draw_target(image, target, names), self.draw_found(image, found, names))
+            for image, (target, found) in zip(images, pairs, strict=True)
+        )
+        return list(zip(drawn, shown.names, strict=True))
 
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
