@@ -12,8 +12,7 @@ from keras import ops
 
 from keras_vit import arguments
 
-
-# Interpolation methods of libraries, such as timm: the coefficient of the cubic kernel (Keys, 1981),
+# Interpolation methods of libraries, such as timm: coefficient of the cubic kernel (Keys, 1981), or
 # None for a linear kernel; whether the corner samples stay in place, rather than the edges of the
 # image; and whether the kernel is widened when the table shrinks. Samples beyond the edge are then
 # excluded; otherwise they repeat the edge value.
