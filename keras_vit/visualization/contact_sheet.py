@@ -64,8 +64,6 @@ def contact_sheet(
 def _caption(label: np.ndarray, class_names: Sequence[str]) -> str:
     """Returns the class names of an image, with their fractions if images were mixed."""
     present = [index for index in np.argsort(-label, kind="stable") if label[index] > 0.005][:3]
-    names = [shorten(class_names[index], _LONGEST_CAPTION) for index in present]
-    if all(label[index] > 0.995 for index in present):
-        return "\n".join(names)
-    shares = [f"{label[index]:.0%}" for index in present]
-    return "\n".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
+    shares = [(shorten(class_names[index], _LONGEST_CAPTION), label[index]) for index in present]
+    mixed = any(share <= 0.995 for _, share in shares)
+    return "\n".join(f"{name} {share:.0%}" if mixed else name for name, share in shares)
