@@ -32,19 +32,13 @@ class DetectionDetails(DenseDetails):
         head, *rows = scores.table()
         sizes = [[name, f"{ap:.3f}"] for name, ap in scores.by_area.items()]
         curves = to_svg(precision_recall(scores), "Precision and recall of each class")
+        classes = [html_page.table(head, rows), html_page.drawing(curves)]
         areas = "Objects are small below 32 x 32 pixels, and large from 96 x 96 pixels."
+        by_size = [html_page.paragraph(areas), html_page.table(["objects", "AP"], sizes)]
         return [
             Section("summary", "Overall results", [html_page.numbers(summary)]),
-            Section(
-                "classes",
-                "Results for each class",
-                [html_page.table(head, rows), html_page.drawing(curves)],
-            ),
-            Section(
-                "sizes",
-                "Results by size",
-                [html_page.paragraph(areas), html_page.table(["objects", "AP"], sizes)],
-            ),
+            Section("classes", "Results for each class", classes),
+            Section("sizes", "Results by size", by_size),
             Section("worst", "Images with the most errors", self._pictures()),
         ]
 
