@@ -73,6 +73,11 @@ def among(*options: object) -> Callable[[str, object], None]:
     return functools.partial(one_of, options=options)
 
 
+def optional(check: Callable[[str, object], object]) -> Callable[[str, object], object]:
+    """Returns the check of an annotated field whose value may also be None."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
 def positive_int(name: str, value: object) -> int:
     """Returns `value` as a positive integer; raises `ValueError` otherwise."""
     return _integer(name, value, 1, "a positive integer")

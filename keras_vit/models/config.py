@@ -6,7 +6,7 @@ import dataclasses
 from typing import Annotated, Any
 
 from keras_vit import arguments
-from keras_vit.arguments import Count, Positive, PositiveInt, Rate, among
+from keras_vit.arguments import Count, Positive, PositiveInt, Rate, among, optional
 from keras_vit.choices import TOKEN_POOLINGS
 from keras_vit.layers.group_norm import channels_in_groups
 from keras_vit.layers.mlp import GELUS
@@ -109,7 +109,7 @@ class ViTConfig:
     distillation_token: bool = False
     distillation_head: bool = False
     register_tokens: Count = 0
-    representation_size: int | None = None
+    representation_size: Annotated[int | None, optional(arguments.positive_int)] = None
     position_embedding: str = "learned"
     prefix_position: bool = True
     position_grid: tuple[int, int] | None = None
@@ -122,7 +122,7 @@ class ViTConfig:
     patch_bias: bool = True
     qkv_bias: bool = True
     key_bias: bool = True
-    layer_scale: float | None = None
+    layer_scale: Annotated[float | None, optional(arguments.positive)] = None
     gelu: Annotated[str, among(*GELUS)] = "tanh"
     swiglu: bool = False
     mlp_norm: bool = False
@@ -133,17 +133,13 @@ class ViTConfig:
     attention_dropout_rate: Rate = 0.0
     stochastic_depth_rate: Rate = 0.0
     remainder: str = "error"
-    window_size: int | None = None
+    window_size: Annotated[int | None, optional(arguments.positive_int)] = None
     global_blocks: int = 4
 
     def __post_init__(self) -> None:
         arguments.check_kinds(self)
-        if self.layer_scale is not None:
-            arguments.positive("layer_scale", self.layer_scale)
         arguments.one_of("position_embedding", self.position_embedding, tuple(POSITIONS))
         self._set("patch_size", arguments.size_pair("patch_size", self.patch_size))
-        if self.representation_size is not None:
-            arguments.positive_int("representation_size", self.representation_size)
         arguments.hidden_size(self.hidden_size, self.num_heads)
         POSITIONS[self.position_embedding].check(self.hidden_size, self.num_heads)
         self._check_tokens()
@@ -155,7 +151,6 @@ class ViTConfig:
     def _check_windows(self) -> None:
         if self.window_size is None:
             return
-        arguments.positive_int("window_size", self.window_size)
         if not 0 < self.global_blocks <= self.num_layers:
             raise ValueError(
                 f"`global_blocks` must be in [1, num_layers]. Received: {self.global_blocks}"
