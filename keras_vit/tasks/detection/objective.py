@@ -21,12 +21,9 @@ _BOX_WEIGHT = 2.5  # of the boxes' loss; that of the scores is 1
 
 def cell_centers(size: tuple[int, int]) -> np.ndarray:
     """Returns the row and column of each cell's center for images of `size` (H, W): (A, 2)."""
-    found = []
-    for stride in STRIDES:
-        rows, columns = ((np.arange(-(-side // stride)) + 0.5) * stride for side in size)
-        grid = np.meshgrid(rows, columns, indexing="ij")
-        found.append(np.stack(grid, axis=-1).reshape(-1, 2))
-    return np.concatenate(found).astype("float32")
+    sizes = ((stride, [-(-side // stride) for side in size]) for stride in STRIDES)
+    grids = [stride * (np.indices(sides).reshape(2, -1).T + 0.5) for stride, sides in sizes]
+    return np.concatenate(grids).astype("float32")
 
 
 class DetectionObjective(Objective):
