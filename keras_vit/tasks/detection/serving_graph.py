@@ -37,11 +37,9 @@ class ServedDetection(ServedModel):
         read = self._read(image_bytes)
         found = self.answer_pixels(read.pixels)[self._output]
         most = min(MOST, found.shape[1])
-        scores, best = tf.math.top_k(
-            tf.reduce_max(found[..., 4:], axis=-1), min(CANDIDATES, found.shape[1])
-        )
+        highest = tf.reduce_max(found[..., 4:], axis=-1)
+        scores, best = tf.math.top_k(highest, min(CANDIDATES, found.shape[1]))
         rows = tf.gather(found, best, batch_dims=1)
-        names = tf.constant(self.preprocessing.class_names)
 
         def objects(given: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
             boxes, scores, labels, sides = given
@@ -66,7 +64,7 @@ class ServedDetection(ServedModel):
         answer = {
             "boxes": boxes,
             "scores": scores,
-            "class_names": tf.gather(names, labels),
+            "class_names": tf.gather(tf.constant(self.preprocessing.class_names), labels),
             "count": tf.reduce_sum(tf.cast(scores >= SHOWN_SCORE, tf.int32), axis=-1),
         }
         return self.guarded(answer, read)
