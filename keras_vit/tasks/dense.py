@@ -73,8 +73,8 @@ class DenseTask(Task):
         return sheet(drawn, titles)
 
     def draw_batch(self, images: Any, targets: Any, names: Sequence[str], path: Path) -> None:
-        pairs = zip(images, map(np.asarray, targets), strict=True)
-        drawn = [self.draw_target(image, target, names) for image, target in pairs]
+        pairs = zip(images, targets, strict=True)
+        drawn = [self.draw_target(image, np.asarray(each), names) for image, each in pairs]
         save_figure(self.figure(drawn, names), path)
 
     def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
