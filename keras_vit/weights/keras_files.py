@@ -66,11 +66,9 @@ def _checkpoint(path: Path, stored: Tensors, prefix: str, told: str | None) -> C
 
 def _variable_name(layer: str, key: str) -> str:
     """Returns the name of a variable that Keras stores by its index in the layer."""
-    if not key.isdecimal():
-        return key
     own = layer.rsplit("/", maxsplit=1)[-1]
-    if own == "pooling":
-        return "probe"
     scales = own.startswith(("norm_", "gn", "scale_")) or own.endswith("norm")
-    names = ("gamma", "beta") if scales else ("kernel", "bias")
-    return names[int(key)] if int(key) < len(names) else key  # of a layer of another package
+    names = {"0": "gamma", "1": "beta"} if scales else {"0": "kernel", "1": "bias"}
+    if own == "pooling":
+        names = {"0": "probe"}
+    return names.get(key, key)  # further variables are those of layers of other packages
