@@ -12,7 +12,7 @@ from keras_vit import accelerators
 
 accelerators.enable_onednn()  # before the first import of TensorFlow
 
-from keras_vit import layers, models, weights
+from keras_vit import layers, models, weights, zoo
 from keras_vit._version import __version__
 from keras_vit.adamw import AdamW
 from keras_vit.models import (
@@ -25,120 +25,17 @@ from keras_vit.models import (
 )
 from keras_vit.preprocessing import Preprocessing, decode_predictions, preprocess_input
 from keras_vit.weights import list_weights, load_weights, save_weights
-from keras_vit.zoo import (
-    CLIPB16,
-    CLIPB32,
-    CLIPL14,
-    EUPEB16,
-    EUPES16,
-    EVA02B14,
-    EVA02L14,
-    EVA02S14,
-    BEiTB16,
-    BEiTL16,
-    BEiTv2B16,
-    BEiTv2L16,
-    DINOv2B14,
-    DINOv2G14,
-    DINOv2L14,
-    DINOv2S14,
-    DINOv3B16,
-    DINOv3H16Plus,
-    DINOv3L16,
-    DINOv3S16,
-    DINOv3S16Plus,
-    EUPETi16,
-    EVA02Ti14,
-    SigLIP2B16,
-    SigLIP2L16,
-    SigLIP2SO400M14,
-    SigLIP2SO400M16,
-    SigLIPB16,
-    SigLIPL16,
-    SigLIPSO400M14,
-    TIPSv2B14,
-    TIPSv2G14,
-    TIPSv2L14,
-    TIPSv2SO400M14,
-    ViTB8,
-    ViTB16,
-    ViTB32,
-    ViTG14,
-    ViTg14,
-    ViTH14,
-    ViTL16,
-    ViTL32,
-    ViTMicro4,
-    ViTR26S32,
-    ViTR50B16,
-    ViTR50L32,
-    ViTRTi16,
-    ViTS8,
-    ViTS16,
-    ViTS32,
-    ViTTi16,
-)
+from keras_vit.zoo import *  # noqa: F403
 
 if TYPE_CHECKING:
     from keras_vit.export import load_predictor as load_predictor
 
 __all__ = [
-    "CLIPB16",
-    "CLIPB32",
-    "CLIPL14",
-    "EUPEB16",
-    "EUPES16",
-    "EVA02B14",
-    "EVA02L14",
-    "EVA02S14",
     "AdamW",
-    "BEiTB16",
-    "BEiTL16",
-    "BEiTv2B16",
-    "BEiTv2L16",
-    "DINOv2B14",
-    "DINOv2G14",
-    "DINOv2L14",
-    "DINOv2S14",
-    "DINOv3B16",
-    "DINOv3H16Plus",
-    "DINOv3L16",
-    "DINOv3S16",
-    "DINOv3S16Plus",
     "Detector",
-    "EUPETi16",
-    "EVA02Ti14",
     "Preprocessing",
     "Segmenter",
-    "SigLIP2B16",
-    "SigLIP2L16",
-    "SigLIP2SO400M14",
-    "SigLIP2SO400M16",
-    "SigLIPB16",
-    "SigLIPL16",
-    "SigLIPSO400M14",
-    "TIPSv2B14",
-    "TIPSv2G14",
-    "TIPSv2L14",
-    "TIPSv2SO400M14",
-    "ViTB8",
-    "ViTB16",
-    "ViTB32",
     "ViTConfig",
-    "ViTG14",
-    "ViTH14",
-    "ViTL16",
-    "ViTL32",
-    "ViTMicro4",
-    "ViTR26S32",
-    "ViTR50B16",
-    "ViTR50L32",
-    "ViTRTi16",
-    "ViTS8",
-    "ViTS16",
-    "ViTS32",
-    "ViTTi16",
-    "ViTg14",
     "__version__",
     "decode_predictions",
     "features",
@@ -153,6 +50,7 @@ __all__ = [
     "save_weights",
     "weights",
 ]
+__all__ += zoo.__all__
 
 
 # Imported on first access, because most need TensorFlow.

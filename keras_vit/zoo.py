@@ -22,8 +22,62 @@ from keras_vit.models.vit import default_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import registry
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.model_fields import fields_of_source
+from keras_vit.weights.model_fields import fields_of_source, image_fields
 from keras_vit.weights.positions import has_prefix_rows, has_table
+
+__all__ = [
+    "CLIPB16",
+    "CLIPB32",
+    "CLIPL14",
+    "EUPEB16",
+    "EUPES16",
+    "EVA02B14",
+    "EVA02L14",
+    "EVA02S14",
+    "BEiTB16",
+    "BEiTL16",
+    "BEiTv2B16",
+    "BEiTv2L16",
+    "DINOv2B14",
+    "DINOv2G14",
+    "DINOv2L14",
+    "DINOv2S14",
+    "DINOv3B16",
+    "DINOv3H16Plus",
+    "DINOv3L16",
+    "DINOv3S16",
+    "DINOv3S16Plus",
+    "EUPETi16",
+    "EVA02Ti14",
+    "SigLIP2B16",
+    "SigLIP2L16",
+    "SigLIP2SO400M14",
+    "SigLIP2SO400M16",
+    "SigLIPB16",
+    "SigLIPL16",
+    "SigLIPSO400M14",
+    "TIPSv2B14",
+    "TIPSv2G14",
+    "TIPSv2L14",
+    "TIPSv2SO400M14",
+    "ViTB8",
+    "ViTB16",
+    "ViTB32",
+    "ViTG14",
+    "ViTH14",
+    "ViTL16",
+    "ViTL32",
+    "ViTMicro4",
+    "ViTR26S32",
+    "ViTR50B16",
+    "ViTR50L32",
+    "ViTRTi16",
+    "ViTS8",
+    "ViTS16",
+    "ViTS32",
+    "ViTTi16",
+    "ViTg14",
+]
 
 # Keras' names of the poolings.
 _POOLING_ALIASES = {"avg": "gap"}
@@ -194,8 +248,8 @@ class Constructor:
         if "patch_size" in fields:  # need not divide the default size of 224 pixels
             changes = {"image_size": (None, None), "position_embedding": "none"}
             size = size.replace(patch_size=fields["patch_size"], **changes)
-        image_fields = _image_fields(self.config, size, inferred, input_tensor, input_shape)
-        config = self.config.replace(**{**image_fields, **fields})
+        of_images = image_fields(self.config, size, inferred, input_tensor, input_shape)
+        config = self.config.replace(**{**of_images, **fields})
         if config.position_embedding == "none" and "position_grid" in overrides:
             raise ValueError(
                 "`overrides` must not contain `position_grid` for a model without position "
@@ -246,41 +300,6 @@ def _require_classes(expected: int | None, weights: str, classes: int) -> None:
             "For another number of classes, pass `reset_head=True`, which initializes the "
             f"classifier with zeros, or `include_top=False`. Received: classes={classes}"
         )
-
-
-def _image_fields(
-    published: models.ViTConfig,
-    config: models.ViTConfig,
-    inferred: dict[str, Any],
-    input_tensor: Any,
-    input_shape: tuple[int | None, int | None, int] | None,
-) -> dict[str, Any]:
-    """Returns the image size, channels and position grid set by the user or by the weights."""
-    if input_shape is None and input_tensor is not None:
-        input_shape = tuple(input_tensor.shape[1:])
-    if input_shape is not None and (
-        not (isinstance(input_shape, (tuple, list)) and len(input_shape) == 3)
-        or (input_shape[0] in (1, 3) and input_shape[0] % config.stride[0])  # channels first
-    ):
-        raise ValueError(
-            "`input_shape` must be (height, width, channels), the channels last, such as "
-            "(224, 224, 3); height and width may be None. Received: "
-            f"input_shape={input_shape!r}"
-        )
-    grid = inferred.get("position_grid")
-    if input_shape is not None:
-        size, channels = tuple(input_shape[:2]), input_shape[2]
-    else:
-        channels = inferred.get("channels", config.channels)
-        p, q = config.stride
-        rows, columns = grid or published.grid
-        size = (rows * published.stride[0], columns * published.stride[1])
-        if rows * published.stride[0] % p or columns * published.stride[1] % q:
-            size = (rows * p, columns * q) if grid else (None, None)  # of another patch size
-        size = inferred.get("image_size", size)
-    # A graph for any image size stores the positions of the weights and resizes them.
-    stored = (grid or config.grid) if None in size else None
-    return {"image_size": size, "channels": channels, "position_grid": stored}
 
 
 def _preprocessing(

@@ -57,13 +57,6 @@ class Artifact:
     path: Path
     min_agreement: float | None = None
 
-    @property
-    def tolerance(self) -> float:
-        """Maximum allowed difference between an output and the Keras model's output."""
-        if self.min_agreement is not None:
-            return math.inf
-        return 1e-5 if self.kind == "saved_model" else 1e-4
-
     def size(self) -> int:
         """Returns the total size of the artifact's files in bytes."""
         paths = self.path.rglob("*") if self.path.is_dir() else [self.path]
@@ -157,9 +150,10 @@ def compared(
     relative = np.abs(found - expected.outputs) / scale
     differences = relative.reshape(len(found), -1).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
-    required, close = artifact.min_agreement, 0.0
+    required, close, tolerance = artifact.min_agreement, 0.0, math.inf
     if required is None:
-        required, close = 1.0, artifact.tolerance
+        required = 1.0
+        close = tolerance = 1e-5 if artifact.kind == "saved_model" else 1e-4
     same, accuracy = of(expected.preprocessing).agreement(found, expected, close)
     agreement = float(same.mean())
     return ArtifactComparison(
@@ -170,7 +164,7 @@ def compared(
         agreement=agreement,
         largest_difference=float(differences[worst]),
         worst=worst,
-        ok=agreement >= required and bool(differences[worst] <= artifact.tolerance),
+        ok=agreement >= required and bool(differences[worst] <= tolerance),
     )
 
 

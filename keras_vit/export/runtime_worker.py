@@ -123,12 +123,11 @@ def with_classes(signatures: Any, classes: bytes) -> Callable[[Any], dict[str, A
     return run
 
 
-def saved_model(
-    path: str, names: list[str], signature: str, output: str, folder: Path, name: str
-) -> dict[str, float]:
+def saved_model(path: str, name: str, folder: Path, task: dict[str, Any]) -> dict[str, float]:
     """Runs a SavedModel on all images, saves pixels and outputs, and returns the time per image."""
+    names, output = task["names"], task["output"]
     signatures = tf.saved_model.load(path).signatures
-    predict, preprocess = signatures[signature], signatures["preprocess"]
+    predict, preprocess = signatures[task["signature"]], signatures["preprocess"]
     if name == CLASSES:
         predict = with_classes(signatures, Path(path, EXTRA, CLASSES).read_bytes())
     images = tf.data.TFRecordDataset(str(folder / "images.tfrecord"))
@@ -195,9 +194,7 @@ def main(folder: Path) -> None:
     for name, (kind, path) in task["artifacts"].items():
         print(f"= {name}", flush=True)
         if kind == "saved_model":
-            times[name] = saved_model(
-                path, task["names"], task["signature"], task["output"], folder, name
-            )
+            times[name] = saved_model(path, name, folder, task)
         else:
             build = {"tflite": tflite, "onnx": onnx, "openvino": openvino}[kind]
             times[name] = runtime(build, path, name, folder, task["threads"])

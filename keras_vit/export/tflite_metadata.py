@@ -22,29 +22,17 @@ _IDENTIFIER = b"M001"
 # offset; a NumPy scalar is stored in place.
 Table = dict[int, Any]
 
-# Fields of the schema's tables, in order; trailing fields that are not needed are omitted.
+# Indices of the fields; a name has the same index in each of the schema's tables.
 _FIELDS = {
-    "ModelMetadata": (
-        *("name", "description", "version", "subgraph_metadata"),
-        *("author", "license", "associated_files", "min_parser_version"),
-    ),
-    "SubGraphMetadata": (
-        *("name", "description", "input_tensor_metadata", "output_tensor_metadata"),
-    ),
-    "TensorMetadata": (
-        *("name", "description", "dimension_names", "content", "process_units"),
-        *("stats", "associated_files"),
-    ),
-    "Content": ("content_properties_type", "content_properties"),
-    "FeatureProperties": (),
-    "ImageProperties": ("color_space",),
-    "ProcessUnit": ("options_type", "options"),
-    "NormalizationOptions": ("mean", "std"),
-    "AssociatedFile": ("name", "description", "type"),
+    **dict.fromkeys(("name", "content_properties_type", "color_space", "options_type", "mean"), 0),
+    **dict.fromkeys(("description", "content_properties", "options", "std"), 1),
+    **dict.fromkeys(("input_tensor_metadata", "type"), 2),
+    **dict.fromkeys(("subgraph_metadata", "output_tensor_metadata", "content"), 3),
+    **{"process_units": 4, "associated_files": 6, "min_parser_version": 7},
 }
-# Values of the schema's enumerations and unions.
-_AXIS_LABELS = np.int8(2)
-_UNKNOWN_COLORS, _RGB, _GRAYSCALE = map(np.int8, range(3))
+# Values of the schema's enumerations and unions, of one byte each.
+_AXIS_LABELS = np.uint8(2)
+_UNKNOWN_COLORS, _RGB, _GRAYSCALE = map(np.uint8, range(3))
 _FEATURE, _IMAGE = np.uint8(1), np.uint8(2)
 _NORMALIZATION = np.uint8(1)
 
@@ -60,33 +48,24 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
     """
     height, width = preprocessing.size
     colors = {"rgb": _RGB, "grayscale": _GRAYSCALE}.get(preprocessing.channels, _UNKNOWN_COLORS)
-    unscaled = _table("NormalizationOptions", mean=np.zeros(1, "f4"), std=np.ones(1, "f4"))
+    unscaled = _table(mean=np.zeros(1, "f4"), std=np.ones(1, "f4"))
     image = _table(
-        "TensorMetadata",
         name="pixels",
         description=f"The image at {height} x {width} pixels, {preprocessing.channels}, [0, 255].",
         content=_table(
-            "Content",
-            content_properties_type=_IMAGE,
-            content_properties=_table("ImageProperties", color_space=colors),
+            content_properties_type=_IMAGE, content_properties=_table(color_space=colors)
         ),
-        process_units=[_table("ProcessUnit", options_type=_NORMALIZATION, options=unscaled)],
+        process_units=[_table(options_type=_NORMALIZATION, options=unscaled)],
     )
     labels = _table(
-        "AssociatedFile",
         name=preprocessing_files.LABELS,
         description="The classes, one per line.",
         type=_AXIS_LABELS,
     )
     probabilities = _table(
-        "TensorMetadata",
         name="probabilities",
         description="The probability of each class.",
-        content=_table(
-            "Content",
-            content_properties_type=_FEATURE,
-            content_properties=_table("FeatureProperties"),
-        ),
+        content=_table(content_properties_type=_FEATURE, content_properties=_table()),
         associated_files=[labels],
     )
     described: dict[str, str] = {}
@@ -104,8 +83,7 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
             "nearest_similarity": "Their cosine similarities.",
         }
     outputs = {"probabilities": probabilities} | {
-        name: _table("TensorMetadata", name=name, description=text)
-        for name, text in described.items()
+        name: _table(name=name, description=text) for name, text in described.items()
     }
     model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
     order = ["probabilities"]
@@ -113,12 +91,10 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
         names = {o.tensorIndex: o.name.decode() for o in model.signatureDefs[0].outputs}
         order = [names[index] for index in model.subgraphs[0].outputs]
     graph = _table(
-        "SubGraphMetadata",
         input_tensor_metadata=[image],
         output_tensor_metadata=[outputs[name] for name in order],
     )
     metadata = _table(
-        "ModelMetadata",
         name=name,
         description=(
             f"Image classifier; {preprocessing_files.PREPROCESSING} describes its preprocessing."
@@ -145,8 +121,8 @@ def oldest_runtime(path: Path) -> str:
     return bytes(model.buffers[stated].data).decode().rstrip("\0")
 
 
-def _table(kind: str, **fields: Any) -> Table:
-    return {_FIELDS[kind].index(name): value for name, value in fields.items()}
+def _table(**fields: Any) -> Table:
+    return {_FIELDS[name]: value for name, value in fields.items()}
 
 
 def _write(builder: Any, table: Table) -> int:
@@ -156,8 +132,6 @@ def _write(builder: Any, table: Table) -> int:
     for field, value in stored.items():
         if isinstance(value, np.uint8):
             builder.PrependUint8Slot(field, value, 0)
-        elif isinstance(value, np.int8):
-            builder.PrependInt8Slot(field, value, 0)
         else:
             builder.PrependUOffsetTRelativeSlot(field, value, 0)
     return int(builder.EndObject())

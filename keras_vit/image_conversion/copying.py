@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_vit import image_formats
+from keras_vit import arguments, image_formats
 from keras_vit.constants import MAX_LINKS
 from keras_vit.image_conversion import reading, tables
 
@@ -86,7 +86,7 @@ def inspected(path: Path, name: str, max_side: int | None) -> File:
         elif image_formats.has_image_suffix(name) or suffix in _PILLOW_SUFFIXES:
             file.format = "DICOM" if suffix in (".dcm", ".dicom") else suffix[1:].upper()
             file.convert = True
-        file.is_table = not file.format and suffix in tables.SUFFIXES
+        file.is_table = not file.format and suffix in arguments.TABLE_SUFFIXES
     except Exception as error:  # Pillow raises many types of errors on damaged files
         file.failure = _reason(error)
     return file

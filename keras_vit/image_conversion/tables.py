@@ -8,7 +8,6 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-SUFFIXES = (".csv", ".tsv", ".jsonl")
 _UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _JSON_STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[\da-fA-F]{4})*"'
 

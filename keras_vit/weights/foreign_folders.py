@@ -58,7 +58,7 @@ def configure(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
 
 def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Checkpoint:
     """Adds the model fields, class names and preprocessing in config.json to a checkpoint."""
-    base = checkpoint.preprocessing or Preprocessing()
+    preprocessing = checkpoint.preprocessing or Preprocessing()
     library = next((lib for key, lib in _LIBRARIES.items() if key in config), transformers)
     separate = library is transformers
     image = _json(folder / "preprocessor_config.json") if separate else config
@@ -69,11 +69,10 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
     config_fields = library.read_config(config, str(folder))
     image_size = library.read_image_size(config)
     labels = library.read_labels(config, checkpoint.inferred.get("classes", 0))
-    preprocessing = base
     # Integer pixel sizes are less exact than the metadata of this package's files, which are the
     # base then. So the metadata have priority unless preprocessor_config.json was changed.
-    if not separate or image != transformers.write_preprocessing(base):
-        preprocessing = library.read_preprocessing(image, base)
+    if not separate or image != transformers.write_preprocessing(preprocessing):
+        preprocessing = library.read_preprocessing(image, preprocessing)
     if labels:
         preprocessing = dataclasses.replace(preprocessing, class_names=labels)
     if image_size:

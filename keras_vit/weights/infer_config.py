@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -58,9 +57,7 @@ def infer_fields(
 
 def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
     """Returns the configuration of a checkpoint's model; `known` supplies missing fields."""
-    fields = {field.name for field in dataclasses.fields(ViTConfig)}
-    config_fields = {name: value for name, value in checkpoint.inferred.items() if name in fields}
-    config_fields |= {"classifier_activation": None} | known
+    config_fields = checkpoint.inferred | {"classifier_activation": None} | known
     sizes = (config_fields[name] for name in ("hidden_size", "num_layers", "mlp_dim"))
     config_fields.setdefault("num_heads", published_heads(*sizes))
     grid = config_fields.pop("position_grid", None)

@@ -36,12 +36,6 @@ def read_keras(path: Path) -> Checkpoint:
     No layers are built and no code in the file runs; the configuration is validated.
     """
     layers = foreign_keras.read_layers(path, "keras")
-    metadata_layer = next(filter(foreign_keras.is_metadata, layers), None)
-    if metadata_layer is None:
-        raise ValueError(
-            f"The weight file {path} must contain a model of keras_vit. Received: "
-            f"model={layers[0]['name']!r}"
-        )
     if any(layer["class_name"] == "Lambda" for layer in layers):
         raise refused(path, "suspicious: it has a Lambda layer, whose code is unsafe to run")
     stored = foreign_keras.read_tensors(path)
@@ -49,7 +43,7 @@ def read_keras(path: Path) -> Checkpoint:
     prefixes = [name.removesuffix(inside) for name in stored if name.endswith(inside)]
     if len(prefixes) != 1:
         raise refused(path, f"not a file of one keras_vit model: it contains {len(prefixes)}")
-    told = metadata_layer["config"]
+    told = next(filter(foreign_keras.is_metadata, layers))["config"]
     content = {"config": told.get("architecture"), "preprocessing": told.get("preprocessing")}
     return _checkpoint(path, stored, prefixes[0], json.dumps(content))
 
@@ -72,11 +66,9 @@ def _checkpoint(path: Path, stored: Tensors, prefix: str, told: str | None) -> C
 
 def _variable_name(layer: str, key: str) -> str:
     """Returns the name of a variable that Keras stores by its index in the layer."""
-    if not key.isdecimal():
-        return key
     own = layer.rsplit("/", maxsplit=1)[-1]
-    if own == "pooling":
-        return "probe"
     scales = own.startswith(("norm_", "gn", "scale_")) or own.endswith("norm")
-    names = ("gamma", "beta") if scales else ("kernel", "bias")
-    return names[int(key)] if int(key) < len(names) else key  # of a layer of another package
+    names = {"0": "gamma", "1": "beta"} if scales else {"0": "kernel", "1": "bias"}
+    if own == "pooling":
+        names = {"0": "probe"}
+    return names.get(key, key)  # further variables are those of layers of other packages

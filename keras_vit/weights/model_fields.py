@@ -34,3 +34,38 @@ def fields_of_source(
     if pooling != "token" or not include_top:
         fields["distillation_head"] = False
     return fields
+
+
+def image_fields(
+    published: ViTConfig,
+    config: ViTConfig,
+    inferred: dict[str, Any],
+    input_tensor: Any,
+    input_shape: tuple[int | None, int | None, int] | None,
+) -> dict[str, Any]:
+    """Returns the image size, channels and position grid set by the user or by the weights."""
+    if input_shape is None and input_tensor is not None:
+        input_shape = tuple(input_tensor.shape[1:])
+    if input_shape is not None and (
+        not (isinstance(input_shape, (tuple, list)) and len(input_shape) == 3)
+        or (input_shape[0] in (1, 3) and input_shape[0] % config.stride[0])  # channels first
+    ):
+        raise ValueError(
+            "`input_shape` must be (height, width, channels), the channels last, such as "
+            "(224, 224, 3); height and width may be None. Received: "
+            f"input_shape={input_shape!r}"
+        )
+    grid = inferred.get("position_grid")
+    if input_shape is not None:
+        size, channels = tuple(input_shape[:2]), input_shape[2]
+    else:
+        channels = inferred.get("channels", config.channels)
+        p, q = config.stride
+        rows, columns = grid or published.grid
+        size = (rows * published.stride[0], columns * published.stride[1])
+        if rows * published.stride[0] % p or columns * published.stride[1] % q:
+            size = (rows * p, columns * q) if grid else (None, None)  # of another patch size
+        size = inferred.get("image_size", size)
+    # A graph for any image size stores the positions of the weights and resizes them.
+    stored = (grid or config.grid) if None in size else None
+    return {"image_size": size, "channels": channels, "position_grid": stored}

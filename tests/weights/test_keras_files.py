@@ -63,14 +63,6 @@ def test_read_h5_of_a_strangers_model(tmp_path: Path) -> None:
         keras_files.read_h5(tmp_path / "m.weights.h5")
 
 
-def test_read_keras_of_a_strangers_model(tmp_path: Path) -> None:
-    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="alien").save(
-        tmp_path / "m.keras"
-    )
-    with pytest.raises(ValueError, match=r"model of keras_vit.*Received: model='alien'"):
-        keras_files.read_keras(tmp_path / "m.keras")
-
-
 def test_read_keras_brings_configuration_and_preprocessing(tmp_path: Path) -> None:
     preprocessing = Preprocessing(size=(15, 14), class_names=tuple("abcdefghijk"))
     config = tiny_config(image_size=(None, None), position_grid=(5, 7), gelu="exact", epsilon=1e-5)

@@ -316,8 +316,7 @@ def _gaps(found: Iterable[Index]) -> set[Index]:
     return {
         (*before, (name, number), *rest)
         for (before, name, rest), numbers in counts.items()
-        for number in range(len(numbers))
-        if number not in numbers
+        for number in set(range(len(numbers))) - numbers
     }
 
 
