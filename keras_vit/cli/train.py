@@ -242,7 +242,6 @@ def recipes(
     import yaml
 
     from keras_vit import training
-    from keras_vit.runs.config import as_yaml
 
     published = {**training.RECIPES, **training.PRETRAINING_RECIPES}
     if name is None:
@@ -263,7 +262,7 @@ def recipes(
         if not name.startswith("augreg"):
             arguments.one_of("recipe", name, (*published, "augreg"))
         numbers = training.recipe(name)
-    yaml.safe_dump(as_yaml(dataclasses.asdict(numbers)), sys.stdout, sort_keys=False)
+    yaml.safe_dump(dataclasses.asdict(numbers), sys.stdout, sort_keys=False)
 
 
 def _list(published: dict[str, Any]) -> None:

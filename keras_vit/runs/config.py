@@ -174,13 +174,20 @@ class PretrainConfig(CommonConfig):
         return METHODS[self.method][1] if self.mask_ratio is None else self.mask_ratio
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes tuples as lists, and no aliases, which `read_mapping` refuses."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any) -> None:
     """Writes a configuration to a YAML file."""
     augmentation = config.recipe.augmentation
     content = dataclasses.asdict(config)
     content["recipe"]["augmentation"]["layers"] = write_layers(augmentation.layers)
-    text = yaml.safe_dump(as_yaml({**content, **more}), sort_keys=False, allow_unicode=True)
-    files.write_text(path, text)
+    content |= more
+    files.write_text(path, yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
 
 
 def read_config(path: str | os.PathLike[str]) -> RunConfig:
@@ -286,15 +293,6 @@ def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
         with contextlib.suppress(OverflowError, TypeError, ValueError):
             found[name] = float(fields[name])
     return found
-
-
-def as_yaml(value: Any) -> Any:
-    """Converts tuples to lists, because YAML has no tuples."""
-    if isinstance(value, dict):
-        return {str(key): as_yaml(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_yaml(item) for item in value]
-    return value
 
 
 def versions() -> dict[str, str | None]:
