@@ -67,7 +67,7 @@ class DoctorContext:
             names = (f"not {names[0]}", *names)  # one sigmoid output, two classes
             self.preprocessing = dataclasses.replace(self.preprocessing, class_names=names)
         check_input(model, self.preprocessing)
-        self._predicted: dict[tuple[Preprocessing, int | None], np.ndarray] = {}
+        self._predicted: dict[Preprocessing, np.ndarray] = {}
         generator = np.random.default_rng(seed)
         pool = np.arange(len(examples)) if pool is None else pool
         looked_at = _some(pool, len(examples), generator)
@@ -100,7 +100,7 @@ class DoctorContext:
         inside = indices[chosen] < self.num_classes
         self.labels, self.pixels = indices[chosen][inside], self.pixels[inside]
         self.raw = self.raw[inside]
-        self._predicted = {(self.preprocessing, None): self.raw}
+        self._predicted = {self.preprocessing: self.raw}
         if not len(self.labels):
             raise ValueError(
                 "`model` must have outputs for the classes of the images. Received: "
@@ -182,13 +182,11 @@ class DoctorContext:
 
     def predict(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
         """Returns the model's raw outputs for the sample, a float32 array of shape (N, K)."""
-        if (preprocessing, None) in self._predicted:
-            return self._predicted[preprocessing, None][:count]
-        if (preprocessing, count) not in self._predicted:
+        if len(self._predicted.get(preprocessing, ())) < len(self.pixels[:count]):
             x, size = self.inputs(preprocessing, count), self.batch_size
             parts = [self._call(x[begin : begin + size]) for begin in range(0, len(x), size)]
-            self._predicted[preprocessing, count] = np.concatenate(parts)
-        return self._predicted[preprocessing, count]
+            self._predicted[preprocessing] = np.concatenate(parts)
+        return self._predicted[preprocessing][:count]
 
     def _call(self, batch: np.ndarray) -> np.ndarray:
         # Eager, because for few images tracing twelve blocks takes longer.
