@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from keras_vit import data, models
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.dense import some
@@ -15,7 +13,6 @@ from keras_vit.tasks.masked_autoencoder.objective import (
     MaskedAutoencoderObjective,
     reconstructions,
 )
-from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.pretraining import Pretraining
 from keras_vit.visualization.drawing import save_figure
 
@@ -24,16 +21,8 @@ class MaskedAutoencoder(Pretraining):
     """Pre-training of an encoder by the reconstruction of masked patches."""
 
     name = "masked_autoencoder"
-
-    def new_objective(self, network: keras.Model) -> Objective:
-        return MaskedAutoencoderObjective(
-            network,
-            mask_ratio=self.config.masked,
-            norm_pix=self.config.norm_pix,
-            decoder_width=self.config.decoder_width,
-            decoder_depth=self.config.decoder_depth,
-            decoder_heads=self.config.decoder_heads,
-        )
+    objective_class = MaskedAutoencoderObjective
+    objective_fields = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
 
     def draw_training(
         self, run: RunFolder, objective: Any, validation: data.Examples
