@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import os
 from pathlib import Path
 
@@ -29,12 +28,8 @@ def build_network(
     *,
     dtype: str = "float32",
     multi_label: bool = False,
-    resume: bool = False,
 ) -> keras.Model:
     """Builds the classifier to train, in the given dtype policy and with logits as outputs."""
-    if resume:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return build_network(config, class_names, dtype=dtype, multi_label=multi_label)
     thresholds = (0.5,) * len(class_names) if multi_label else None
     if config.model in application_names():
         if config.recipe.lora_rank:
