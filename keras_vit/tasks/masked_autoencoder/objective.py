@@ -159,7 +159,7 @@ class _Decoder(keras.layers.Layer):
 
 def reconstructions(
     objective: MaskedAutoencoderObjective, images: Any, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, ...]:
     """Returns the original, the masked and the reconstructed images.
 
     Visible patches are copied from the original. With `norm_pix` the predictions are scaled by
@@ -176,10 +176,7 @@ def reconstructions(
     masked = masked[:, :, None]  # (B, N, 1)
     visible = patches * (1 - masked)
     parts = (patches, visible, visible + predicted * masked)
-    original, shown, completed = (
-        ops.convert_to_numpy(objective.encoder.images(part)) for part in parts
-    )
-    return original, shown, completed
+    return tuple(ops.convert_to_numpy(objective.encoder.images(part)) for part in parts)
 
 
 def _statistics(patches: Any) -> tuple[Any, Any]:
