@@ -77,7 +77,6 @@ def confusion_matrix(report: Report) -> Figure:
     axes.tick_params(length=0 if annotated else 2)
     axes.spines[:].set_visible(not annotated)
     if annotated:
-        _separate_cells(axes, num_classes)
         _annotate(axes, counts, shares, font)
     beside = axes.inset_axes((1 + 0.15 / side, 0, 0.13 / side, 1))
     bar = figure.colorbar(image, cax=beside, format=PercentFormatter(1))
@@ -86,15 +85,13 @@ def confusion_matrix(report: Report) -> Figure:
     return figure
 
 
-def _separate_cells(axes: Axes, num_classes: int) -> None:
-    edges = np.arange(num_classes + 1) - 0.5
+def _annotate(axes: Axes, counts: np.ndarray, shares: np.ndarray, font: float) -> None:
+    """Separates the cells of a confusion matrix by lines, and writes their numbers."""
+    edges = np.arange(len(counts) + 1) - 0.5
     axes.set_xticks(edges, minor=True)
     axes.set_yticks(edges, minor=True)
     axes.grid(which="minor", color="#dfe5ec", linewidth=0.8)
     axes.tick_params(which="minor", length=0)
-
-
-def _annotate(axes: Axes, counts: np.ndarray, shares: np.ndarray, font: float) -> None:
     for row, column in np.argwhere(counts):
         share = shares[row, column]
         color = "white" if share > 0.55 else "#22303f"
@@ -166,6 +163,9 @@ def comparison_curves(
     by_epoch, by_time = figure.subplots(1, 2, sharey=True)
     for axes in (by_epoch, by_time):
         axes.set_prop_cycle(color=COLORS, marker=list(_MARKERS))
+        open_axes(axes)
+        if metric == "accuracy":
+            axes.yaxis.set_major_formatter(PercentFormatter(1))
     for name, rows in drawn.items():
         by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], markersize=5, label=shorten(name))
         by_time.plot(rows[:, 0], rows[:, 1], markersize=5)
@@ -174,9 +174,5 @@ def comparison_curves(
     by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
     by_time.set_xlabel("training time in minutes")
     by_time.set_xlim(left=0)
-    for axes in (by_epoch, by_time):
-        open_axes(axes)
-        if metric == "accuracy":
-            axes.yaxis.set_major_formatter(PercentFormatter(1))
     by_epoch.legend(frameon=False, loc="lower right")
     return figure
