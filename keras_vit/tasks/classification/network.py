@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from pathlib import Path
 
 import keras
@@ -97,7 +96,7 @@ def _trained_application(weights: str | None) -> keras.Model | None:
     """Loads the model of a run folder or a `.keras` file; returns None for other weights."""
     if not weights:
         return None
-    path = Path(weights) / "last.keras" if os.path.isdir(weights) else Path(weights)
+    path = Path(weights) / "last.keras" if Path(weights).is_dir() else Path(weights)
     return load_model(path) if path.suffix == ".keras" else None
 
 
