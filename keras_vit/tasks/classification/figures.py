@@ -67,8 +67,7 @@ def confusion_matrix(report: Report) -> Figure:
     axes.set_yticks(ticks, labels, fontsize=font)
     widest = max(len(label) for label in labels) * 0.65 * font * POINT
     axes.set_xticks(ticks, labels, fontsize=font, rotation=0 if widest < cell else 90)
-    axes.set_xlabel("predicted class")
-    axes.set_ylabel("true class")
+    axes.set(xlabel="predicted class", ylabel="true class")
     low, high = report.interval
     axes.set_title(
         f"accuracy {report.accuracy:.1%} of {total}\n95% interval {low:.1%} to {high:.1%}{chosen}",
@@ -139,8 +138,7 @@ def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
     above.plot(
         found.confidence[filled], found.accuracy[filled], color=COLORS[0], marker="o", markersize=4
     )
-    above.set_xlim(0, 1)
-    above.set_ylim(0, 1.02)
+    above.set(xlim=(0, 1), ylim=(0, 1.02))
     below.bar(centers, found.counts, width * 0.92, color=GRAY)
     below.set_xlabel("confidence")
     below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
@@ -169,10 +167,8 @@ def comparison_curves(
     for name, rows in drawn.items():
         by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], markersize=5, label=shorten(name))
         by_time.plot(rows[:, 0], rows[:, 1], markersize=5)
-    by_epoch.set_ylabel(f"{metric} on the held-out images")
-    by_epoch.set_xlabel("epoch")
+    by_epoch.set(xlabel="epoch", ylabel=f"{metric} on the held-out images")
     by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
-    by_time.set_xlabel("training time in minutes")
-    by_time.set_xlim(left=0)
+    by_time.set(xlabel="training time in minutes", xlim=(0, None))
     by_epoch.legend(frameon=False, loc="lower right")
     return figure
