@@ -75,7 +75,17 @@ class ClassificationDetails(Details):
         if self.calibration is not None:
             found.append(_calibration(self.calibration))
         found.append(_mistakes(self.mistakes))
-        return [*found, _slices(self.slices)] if self.slices else found
+        head = ["images with", "accuracy", "95% interval", "images"]
+        rows = [
+            [
+                f"{row.column}: {row.value or '(empty)'}", f"{row.accuracy:.3f}",
+                f"{row.interval[0]:.3f} to {row.interval[1]:.3f}", str(row.images),
+            ]
+            for row in self.slices
+        ]  # fmt: skip
+        if rows:
+            found.append(Section("slices", "Results on subsets", [html_page.table(head, rows)]))
+        return found
 
 
 def _calibration(calibration: Calibration) -> Section:
@@ -121,18 +131,6 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Section:
             )
         )
     return Section("mistakes", title, parts)
-
-
-def _slices(slices: Sequence[Slice]) -> Section:
-    head = ["images with", "accuracy", "95% interval", "images"]
-    rows = [
-        [
-            f"{row.column}: {row.value or '(empty)'}", f"{row.accuracy:.3f}",
-            f"{row.interval[0]:.3f} to {row.interval[1]:.3f}", str(row.images),
-        ]
-        for row in slices
-    ]  # fmt: skip
-    return Section("slices", "Results on subsets", [html_page.table(head, rows)])
 
 
 def _reliability_json(found: Reliability) -> dict[str, Any]:
