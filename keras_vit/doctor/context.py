@@ -58,6 +58,10 @@ class DoctorContext:
                 f"range_steps={range_steps}"
             )
         self.model, self.examples, self.run = model, examples, run
+        #: Configuration of the run that trained the model; None if there is no run.
+        self.config: RunConfig | None = run.read_config() if run else None
+        inputs = getattr(model, "inputs", None)
+        self.input_dtype = str(inputs[0].dtype) if inputs else "float32"
         self.learning_rate = learning_rate
         self.batch_size, self.range_steps = batch_size, range_steps
         given = preprocessing_for(model) if preprocessing is None else (preprocessing, True)
@@ -97,6 +101,8 @@ class DoctorContext:
                 f"K). Received: model={model.name!r} with outputs of shape {self.raw.shape}"
             )
         self.num_classes = max(self.raw.shape[1], 2)
+        #: Loss of a model that predicts equal probabilities for all K classes.
+        self.start = math.log(self.num_classes)
         inside = indices[chosen] < self.num_classes
         self.labels, self.pixels = indices[chosen][inside], self.pixels[inside]
         self.raw = self.raw[inside]
@@ -108,23 +114,12 @@ class DoctorContext:
             )
 
     @functools.cached_property
-    def config(self) -> RunConfig | None:
-        """Configuration of the run that trained the model; None if there is no run."""
-        return self.run.read_config() if self.run else None
-
-    @functools.cached_property
     def ending(self) -> str:
         """The model's final activation, inferred from its outputs if the last layer has none."""
         ending = last_activation.ending_of(self.model)
         if ending != "unknown":
             return ending
         return likely_ending(self.raw) if self.finite else "linear"
-
-    @property
-    def input_dtype(self) -> str:
-        """The dtype of the model's input tensor."""
-        inputs = getattr(self.model, "inputs", None)
-        return str(inputs[0].dtype) if inputs else "float32"
 
     @property
     def finite(self) -> bool:
@@ -155,11 +150,6 @@ class DoctorContext:
     def loss(self) -> float:
         """Mean cross-entropy of the predictions, in nats."""
         return mean_loss(self.probabilities, self.labels)
-
-    @property
-    def start(self) -> float:
-        """Loss log(K) of a model that predicts equal probabilities for all K classes."""
-        return math.log(self.num_classes)
 
     @functools.cached_property
     def new(self) -> bool:
