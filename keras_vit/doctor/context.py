@@ -58,8 +58,6 @@ class DoctorContext:
                 f"range_steps={range_steps}"
             )
         self.model, self.examples, self.run = model, examples, run
-        #: Configuration of the run that trained the model; None if there is no run.
-        self.config: RunConfig | None = run.read_config() if run else None
         inputs = getattr(model, "inputs", None)
         self.input_dtype = str(inputs[0].dtype) if inputs else "float32"
         self.learning_rate = learning_rate
@@ -112,6 +110,8 @@ class DoctorContext:
                 "`model` must have outputs for the classes of the images. Received: "
                 f"{self.num_classes} outputs and the classes {', '.join(examples.class_names[:20])}"
             )
+        #: Configuration of the run that trained the model; None if there is no run.
+        self.config: RunConfig | None = run.read_config() if run else None
 
     @functools.cached_property
     def ending(self) -> str:
