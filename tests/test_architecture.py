@@ -74,7 +74,6 @@ UNMIRRORED = {
     "tasks/multi_label/page.py": "tested by tests/reports/test_evaluation_page.py",
     "tasks/serving_graph.py": "tested by tests/tasks/toy and tests/export/test_saved_model.py",
     "tasks/classification/predict.py": "tested by tests/tasks/test_evaluate.py",
-    "tasks/masked_autoencoder/task.py": "tested by tests/tasks/test_pretraining.py",
     "tasks/masked_patches/task.py": "tested by tests/tasks/test_pretraining.py",
     "training/tensorflow_steps.py": "half of TrainingModel, tested by its tests on TensorFlow",
     "training/jax_steps.py": "half of TrainingModel, tested by its tests on JAX",

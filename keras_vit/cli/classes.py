@@ -15,11 +15,6 @@ from keras_vit.startup import start_keras
 app = typer.Typer(help="Add classes to an exported classifier.", no_args_is_help=True)
 
 
-@app.callback()
-def classes() -> None:
-    """Add classes to an exported classifier."""
-
-
 @app.command(cls=Command)
 def add(
     model: Annotated[Path, opt.argument("EXPORT", "Folder of `keras-vit export --prototypes`.")],

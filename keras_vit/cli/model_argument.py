@@ -24,14 +24,13 @@ def check_model(path: Path, constructor: str | None = None) -> None:
 
 def check_run(path: Path) -> None:
     """Raises `ValueError` if a run has no model of a complete epoch."""
-    if not (path / "config.yaml").is_file() or (path / "last.keras").is_file():
-        return
-    best = path / "best.keras"
-    other = f"; its best epoch is {best}" if best.is_file() else ""
-    raise ValueError(
-        "`RUN` must be a run with a complete epoch. Received: "
-        f"{path}, which has no last.keras{other}"
-    )
+    if (path / "config.yaml").is_file() and not (path / "last.keras").is_file():
+        best = path / "best.keras"
+        other = f"; its best epoch is {best}" if best.is_file() else ""
+        raise ValueError(
+            "`RUN` must be a run with a complete epoch. Received: "
+            f"{path}, which has no last.keras{other}"
+        )
 
 
 def load_given_model(

@@ -89,19 +89,6 @@ WeightsOption = Annotated[
 ]
 FractionOption = Annotated[float | None, of_images("Validation fraction (default: 0.2).")]
 SplitSeedOption = Annotated[int | None, of_images("Random seed of the split (default: 0).")]
-GroupOption = Annotated[
-    str | None,
-    of_images(
-        "Column of the table, such as patient or camera, whose images are all held out or all "
-        "trained on."
-    ),
-]
-FoldsOption = Annotated[
-    int | None,
-    of_run(
-        "Cross-validation: a run for each fold, and the mean and spread of their scores.", min=2
-    ),
-]
 BadImageOption = Annotated[
     choices.OnBadImage,
     of_images("Images that cannot be decoded: list them and stop (fail), or skip them."),

@@ -37,7 +37,13 @@ def train(
     image_size: opt.SizeOption = None,
     validation_fraction: opt.FractionOption = None,
     split_seed: opt.SplitSeedOption = None,
-    group_by: opt.GroupOption = None,
+    group_by: Annotated[
+        str | None,
+        opt.of_images(
+            "Column of the table, such as patient or camera, whose images are all held out or all "
+            "trained on."
+        ),
+    ] = None,
     on_bad_image: opt.BadImageOption = "fail",
     on_bad_box: Annotated[
         choices.OnBadBox,
@@ -63,7 +69,12 @@ def train(
     strategy: opt.StrategyOption = None,
     model_parallel: opt.ParallelOption = None,
     out: opt.OutOption = Path("runs/run"),
-    folds: opt.FoldsOption = None,
+    folds: Annotated[
+        int | None,
+        opt.of_run(
+            "Cross-validation: a run for each fold, and the mean and spread of their scores.", min=2
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         opt.of_run("Configuration file: config.yaml of a run, or your own."),
@@ -242,7 +253,6 @@ def recipes(
     import yaml
 
     from keras_vit import training
-    from keras_vit.runs.config import as_yaml
 
     published = {**training.RECIPES, **training.PRETRAINING_RECIPES}
     if name is None:
@@ -263,7 +273,7 @@ def recipes(
         if not name.startswith("augreg"):
             arguments.one_of("recipe", name, (*published, "augreg"))
         numbers = training.recipe(name)
-    yaml.safe_dump(as_yaml(dataclasses.asdict(numbers)), sys.stdout, sort_keys=False)
+    yaml.safe_dump(dataclasses.asdict(numbers), sys.stdout, sort_keys=False)
 
 
 def _list(published: dict[str, Any]) -> None:

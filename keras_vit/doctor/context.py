@@ -58,6 +58,8 @@ class DoctorContext:
                 f"range_steps={range_steps}"
             )
         self.model, self.examples, self.run = model, examples, run
+        inputs = getattr(model, "inputs", None)
+        self.input_dtype = str(inputs[0].dtype) if inputs else "float32"
         self.learning_rate = learning_rate
         self.batch_size, self.range_steps = batch_size, range_steps
         given = preprocessing_for(model) if preprocessing is None else (preprocessing, True)
@@ -67,7 +69,7 @@ class DoctorContext:
             names = (f"not {names[0]}", *names)  # one sigmoid output, two classes
             self.preprocessing = dataclasses.replace(self.preprocessing, class_names=names)
         check_input(model, self.preprocessing)
-        self._predicted: dict[tuple[Preprocessing, int | None], np.ndarray] = {}
+        self._predicted: dict[Preprocessing, np.ndarray] = {}
         generator = np.random.default_rng(seed)
         pool = np.arange(len(examples)) if pool is None else pool
         looked_at = _some(pool, len(examples), generator)
@@ -97,20 +99,19 @@ class DoctorContext:
                 f"K). Received: model={model.name!r} with outputs of shape {self.raw.shape}"
             )
         self.num_classes = max(self.raw.shape[1], 2)
+        #: Loss of a model that predicts equal probabilities for all K classes.
+        self.start = math.log(self.num_classes)
         inside = indices[chosen] < self.num_classes
         self.labels, self.pixels = indices[chosen][inside], self.pixels[inside]
         self.raw = self.raw[inside]
-        self._predicted = {(self.preprocessing, None): self.raw}
+        self._predicted = {self.preprocessing: self.raw}
         if not len(self.labels):
             raise ValueError(
                 "`model` must have outputs for the classes of the images. Received: "
                 f"{self.num_classes} outputs and the classes {', '.join(examples.class_names[:20])}"
             )
-
-    @functools.cached_property
-    def config(self) -> RunConfig | None:
-        """Configuration of the run that trained the model; None if there is no run."""
-        return self.run.read_config() if self.run else None
+        #: Configuration of the run that trained the model; None if there is no run.
+        self.config: RunConfig | None = run.read_config() if run else None
 
     @functools.cached_property
     def ending(self) -> str:
@@ -119,12 +120,6 @@ class DoctorContext:
         if ending != "unknown":
             return ending
         return likely_ending(self.raw) if self.finite else "linear"
-
-    @property
-    def input_dtype(self) -> str:
-        """The dtype of the model's input tensor."""
-        inputs = getattr(self.model, "inputs", None)
-        return str(inputs[0].dtype) if inputs else "float32"
 
     @property
     def finite(self) -> bool:
@@ -156,11 +151,6 @@ class DoctorContext:
         """Mean cross-entropy of the predictions, in nats."""
         return mean_loss(self.probabilities, self.labels)
 
-    @property
-    def start(self) -> float:
-        """Loss log(K) of a model that predicts equal probabilities for all K classes."""
-        return math.log(self.num_classes)
-
     @functools.cached_property
     def new(self) -> bool:
         """True if all predicted probabilities are equal, as with a newly initialized classifier."""
@@ -182,13 +172,11 @@ class DoctorContext:
 
     def predict(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
         """Returns the model's raw outputs for the sample, a float32 array of shape (N, K)."""
-        if (preprocessing, None) in self._predicted:
-            return self._predicted[preprocessing, None][:count]
-        if (preprocessing, count) not in self._predicted:
+        if len(self._predicted.get(preprocessing, ())) < len(self.pixels[:count]):
             x, size = self.inputs(preprocessing, count), self.batch_size
             parts = [self._call(x[begin : begin + size]) for begin in range(0, len(x), size)]
-            self._predicted[preprocessing, count] = np.concatenate(parts)
-        return self._predicted[preprocessing, count]
+            self._predicted[preprocessing] = np.concatenate(parts)
+        return self._predicted[preprocessing][:count]
 
     def _call(self, batch: np.ndarray) -> np.ndarray:
         # Eager, because for few images tracing twelve blocks takes longer.

@@ -98,9 +98,7 @@ def check_start(context: DoctorContext) -> list[Finding]:
 
 def _first_loss(context: DoctorContext) -> float:
     """Returns a run's training loss in the first epoch; NaN if unknown or not a softmax loss."""
-    if context.run is None or not context.run.history.is_file():
-        return math.nan
-    if context.config is not None and context.config.recipe.loss != "softmax":
+    if context.run is None or context.config is None or context.config.recipe.loss != "softmax":
         return math.nan
     losses = (row.get("loss", math.nan) for row in history.read_rows(context.run.history))
     return next((loss for loss in losses if not math.isnan(loss)), math.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,20 +36,15 @@ def watched(layers: list[keras.layers.Layer], watch: Watch) -> Iterator[None]:
     The model must be called eagerly, not by `predict`, which calls a compiled graph.
     """
 
-    def observed(layer: keras.layers.Layer) -> Callable[..., Any]:
-        original = layer.call
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            outputs = original(*args, **kwargs)
-            watch(layer, args[0] if args else next(iter(kwargs.values()), None), outputs)
-            return outputs
-
-        return call
+    def call(layer: Any, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        outputs = original(*args, **kwargs)
+        watch(layer, args[0] if args else next(iter(kwargs.values()), None), outputs)
+        return outputs
 
     try:
         for layer in layers:
             # An instance attribute takes precedence over the method of the class.
-            layer.__dict__["call"] = observed(layer)
+            layer.__dict__["call"] = functools.partial(call, layer, layer.call)
         yield
     finally:
         for layer in layers:

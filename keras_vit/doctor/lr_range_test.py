@@ -44,11 +44,6 @@ class Curve:
         return ndimage.median_filter(np.asarray(self.losses, float), window, mode="nearest")
 
     @property
-    def lowest(self) -> int:
-        """Index of the step with the lowest smoothed loss."""
-        return int(np.argmin(self.smooth))
-
-    @property
     def falls_from(self) -> float | None:
         """Lowest learning rate at which the loss has fallen by 5%; None if it never has."""
         fallen = self.rates[self.smooth <= 1 - _FALL]
@@ -57,14 +52,14 @@ class Curve:
     @property
     def lowest_at(self) -> float | None:
         """Learning rate with the lowest loss; None if the loss does not fall."""
-        return None if self.falls_from is None else float(self.rates[self.lowest])
+        return None if self.falls_from is None else float(self.rates[self.smooth.argmin()])
 
     @property
     def rises_from(self) -> float | None:
         """Learning rate at which the loss regains half its fall, or passes 1.5 if it never fell."""
-        least = self.smooth[self.lowest]
-        limit = 1.5 if self.falls_from is None else (1 + least) / 2
-        risen = self.rates[self.lowest :][self.smooth[self.lowest :] > limit]
+        lowest = self.smooth.argmin()
+        limit = 1.5 if self.falls_from is None else (1 + self.smooth[lowest]) / 2
+        risen = self.rates[lowest:][self.smooth[lowest:] > limit]
         return float(risen[0]) if len(risen) else None
 
     @property

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit import files, output_folder, tasks
+from keras_vit import files, output_folder
 from keras_vit.data import Examples
 from keras_vit.data.pipeline import read_pixels
 from keras_vit.escapes import csv_cell
 from keras_vit.evaluation.label_errors import label_errors
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.run_data import Run
 from keras_vit.visualization.html_page import Section, page, paragraph, pictures
 
@@ -57,13 +58,10 @@ def write_label_errors(
             "`folds` must be of images in files, with one class per image. Received: "
             f"{examples.source}, for the task {config.task}"
         )
-    indices, outputs, preprocessing = [], [], Preprocessing()
-    for run in runs:
-        indices.append(run.indices())
-        held_out = examples.subset(indices[-1])
-        found = tasks.get(config.task)(config).predict(run.model(), held_out, verbose=verbose)
-        outputs.append(found.outputs)
-        preprocessing = found.preprocessing
+    indices, outputs = [run.indices() for run in runs], []
+    for run, held_out in zip(runs, map(examples.subset, indices), strict=True):
+        _, found, preprocessing = predict(run.model(), held_out, verbose=verbose)
+        outputs.append(found)
     joined, probabilities = np.concatenate(indices), np.concatenate(outputs)
     own = probabilities[np.arange(len(joined)), examples.targets[joined]]
     order = np.argsort(own, kind="stable")
@@ -111,15 +109,15 @@ def _page(
     sections = [Section("summary", "Likely wrong labels", [intro])]
     if chosen:
         shown = preprocessing.to_rgb(read_pixels([examples.read(i) for i in chosen], preprocessing))
-        captions = []
-        for i in chosen:
+        items = []
+        for image, i in zip(shown, chosen, strict=True):
             given, other = int(examples.targets[i]), changes.get(i, int(predicted[i]))
-            captions.append(
+            text = (
                 f"labelled {names[given]} ({probabilities[i, given]:.1%}), "
                 f"{'likely' if i in changes else 'predicted as'} {names[other]} "
                 f"({probabilities[i, other]:.1%}): {examples.names[i]}"
             )
-        items = [([image], text) for image, text in zip(shown, captions, strict=True)]
+            items.append(([image], text))
         title = f"The {len(chosen)} images with the least probable labels"
         sections.append(Section("images", title, [pictures(items)]))
     return page("Labels", Path(examples.source).name or examples.source, sections)

@@ -174,13 +174,20 @@ class PretrainConfig(CommonConfig):
         return METHODS[self.method][1] if self.mask_ratio is None else self.mask_ratio
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes tuples as lists, and no aliases, which `read_mapping` refuses."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any) -> None:
     """Writes a configuration to a YAML file."""
     augmentation = config.recipe.augmentation
     content = dataclasses.asdict(config)
     content["recipe"]["augmentation"]["layers"] = write_layers(augmentation.layers)
-    text = yaml.safe_dump(as_yaml({**content, **more}), sort_keys=False, allow_unicode=True)
-    files.write_text(path, text)
+    content |= more
+    files.write_text(path, yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
 
 
 def read_config(path: str | os.PathLike[str]) -> RunConfig:
@@ -228,23 +235,21 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
         ("its recipe", recipe, Recipe),
         ("its augmentation", augmentation, Augmentation),
     ):
-        fields = [field.name for field in dataclasses.fields(holder)]
-        if unknown := [key for key in found if key not in fields]:
-            hint = arguments.nearest(str(unknown[0]), fields)
+        usual = {field.name: field.default for field in dataclasses.fields(holder)}
+        if unknown := [key for key in found if key not in usual]:
+            hint = arguments.nearest(str(unknown[0]), usual)
             raise ValueError(f"{path}: {unknown[0]!r} is not a field of {name}.{hint}")
+        for key in found:
+            if isinstance(usual[key], float):  # YAML reads `1e-4` as a string
+                # The class reports invalid values.
+                with contextlib.suppress(OverflowError, TypeError, ValueError):
+                    found[key] = float(found[key])
     if missing := [name for name in ("data", "model") if name not in content]:
         raise ValueError(f"{path} must have `data` and `model`. Received: no `{missing[0]}`")
     try:
-        return kind(
-            **content,
-            recipe=dataclasses.replace(
-                kind.recipe,
-                **_with_numbers(recipe, Recipe),
-                augmentation=dataclasses.replace(
-                    kind.recipe.augmentation, **_with_numbers(augmentation, Augmentation)
-                ),
-            ),
-        )
+        augmented = dataclasses.replace(kind.recipe.augmentation, **augmentation)
+        changed = dataclasses.replace(kind.recipe, **recipe, augmentation=augmented)
+        return kind(**content, recipe=changed)
     except TypeError as error:
         raise ValueError(f"{path} contains a value of the wrong type. Received: {error}") from error
 
@@ -275,26 +280,6 @@ def _mapping(path: str | os.PathLike[str], content: dict[str, Any], name: str) -
     if not isinstance(found, dict):
         raise ValueError(f"{path} must map fields of `{name}` to values. Received: {found!r}")
     return dict(found)
-
-
-def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
-    """Converts strings in float fields to floats, because YAML reads `1e-4` as a string."""
-    floats = {field.name for field in dataclasses.fields(kind) if isinstance(field.default, float)}
-    found = dict(fields)
-    for name in floats & fields.keys():
-        # The class reports invalid values.
-        with contextlib.suppress(OverflowError, TypeError, ValueError):
-            found[name] = float(fields[name])
-    return found
-
-
-def as_yaml(value: Any) -> Any:
-    """Converts tuples to lists, because YAML has no tuples."""
-    if isinstance(value, dict):
-        return {str(key): as_yaml(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_yaml(item) for item in value]
-    return value
 
 
 def versions() -> dict[str, str | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from keras_vit import files
 
 # Errors of reading a damaged `.npz` file, or one with another content.
 DAMAGED = (KeyError, TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile)
-_NAME = re.compile(r"^step_(\d{9})\.npz$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +44,7 @@ class StateFiles:
 
     def paths(self) -> list[Path]:
         """Returns the paths of all complete state files, newest first."""
-        if not self.folder.is_dir():
-            return []
-        found = [path for path in self.folder.iterdir() if _NAME.match(path.name)]
-        return sorted(found, reverse=True)
+        return sorted(self.folder.glob(f"step_{'[0-9]' * 9}.npz"), reverse=True)
 
     def save(self, steps: int, progress: Progress, variables: Mapping[str, np.ndarray]) -> None:
         """Writes a state file, then removes all but the newest `keep` files."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -25,15 +25,16 @@ class Pretraining(Task):
     split = staticmethod(split_images)
     check_model = staticmethod(zoo.require_name)
     config: PretrainConfig
+    # Class of the objective, and the fields of the configuration that it has besides `mask_ratio`.
+    objective_class: ClassVar[Any]
+    objective_fields: ClassVar[tuple[str, ...]] = ()
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         network = build_encoder(self.config, dtype)
-        self._objective = self.new_objective(network)  # early, to detect wrong settings
+        settings = {name: getattr(self.config, name) for name in self.objective_fields}
+        # Early, to detect wrong settings.
+        self._objective = self.objective_class(network, mask_ratio=self.config.masked, **settings)
         return network
-
-    def new_objective(self, network: keras.Model) -> Objective:
-        """Returns a new objective, with its decoder."""
-        raise NotImplementedError
 
     def objective(self, network: keras.Model, training: data.Examples) -> Objective:
         return self._objective

@@ -136,8 +136,8 @@ def test_a_broken_model_is_not_blamed_on_its_pixels(right: int, sure: float, sev
         return np.eye(10)[guesses] * (sure - 0.02) + 0.02
 
     ways = candidates(context.preprocessing)
-    context._predicted = {(way, 128): answer(10, 0.98) for way in ways.values()}
-    context._predicted[ways["0..1"], 128] = answer(right, sure)
+    context._predicted = {way: answer(10, 0.98) for way in ways.values()}
+    context._predicted[ways["0..1"]] = answer(right, sure)
     # Half of the answers are right, but those that are wrong are as sure.
     assert only(check_pixels(context)).severity == severity
 

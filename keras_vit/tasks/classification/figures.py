@@ -67,8 +67,7 @@ def confusion_matrix(report: Report) -> Figure:
     axes.set_yticks(ticks, labels, fontsize=font)
     widest = max(len(label) for label in labels) * 0.65 * font * POINT
     axes.set_xticks(ticks, labels, fontsize=font, rotation=0 if widest < cell else 90)
-    axes.set_xlabel("predicted class")
-    axes.set_ylabel("true class")
+    axes.set(xlabel="predicted class", ylabel="true class")
     low, high = report.interval
     axes.set_title(
         f"accuracy {report.accuracy:.1%} of {total}\n95% interval {low:.1%} to {high:.1%}{chosen}",
@@ -77,7 +76,6 @@ def confusion_matrix(report: Report) -> Figure:
     axes.tick_params(length=0 if annotated else 2)
     axes.spines[:].set_visible(not annotated)
     if annotated:
-        _separate_cells(axes, num_classes)
         _annotate(axes, counts, shares, font)
     beside = axes.inset_axes((1 + 0.15 / side, 0, 0.13 / side, 1))
     bar = figure.colorbar(image, cax=beside, format=PercentFormatter(1))
@@ -86,15 +84,13 @@ def confusion_matrix(report: Report) -> Figure:
     return figure
 
 
-def _separate_cells(axes: Axes, num_classes: int) -> None:
-    edges = np.arange(num_classes + 1) - 0.5
+def _annotate(axes: Axes, counts: np.ndarray, shares: np.ndarray, font: float) -> None:
+    """Separates the cells of a confusion matrix by lines, and writes their numbers."""
+    edges = np.arange(len(counts) + 1) - 0.5
     axes.set_xticks(edges, minor=True)
     axes.set_yticks(edges, minor=True)
     axes.grid(which="minor", color="#dfe5ec", linewidth=0.8)
     axes.tick_params(which="minor", length=0)
-
-
-def _annotate(axes: Axes, counts: np.ndarray, shares: np.ndarray, font: float) -> None:
     for row, column in np.argwhere(counts):
         share = shares[row, column]
         color = "white" if share > 0.55 else "#22303f"
@@ -142,8 +138,7 @@ def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
     above.plot(
         found.confidence[filled], found.accuracy[filled], color=COLORS[0], marker="o", markersize=4
     )
-    above.set_xlim(0, 1)
-    above.set_ylim(0, 1.02)
+    above.set(xlim=(0, 1), ylim=(0, 1.02))
     below.bar(centers, found.counts, width * 0.92, color=GRAY)
     below.set_xlabel("confidence")
     below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
@@ -166,17 +161,14 @@ def comparison_curves(
     by_epoch, by_time = figure.subplots(1, 2, sharey=True)
     for axes in (by_epoch, by_time):
         axes.set_prop_cycle(color=COLORS, marker=list(_MARKERS))
-    for name, rows in drawn.items():
-        by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], markersize=5, label=shorten(name))
-        by_time.plot(rows[:, 0], rows[:, 1], markersize=5)
-    by_epoch.set_ylabel(f"{metric} on the held-out images")
-    by_epoch.set_xlabel("epoch")
-    by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
-    by_time.set_xlabel("training time in minutes")
-    by_time.set_xlim(left=0)
-    for axes in (by_epoch, by_time):
         open_axes(axes)
         if metric == "accuracy":
             axes.yaxis.set_major_formatter(PercentFormatter(1))
+    for name, rows in drawn.items():
+        by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], markersize=5, label=shorten(name))
+        by_time.plot(rows[:, 0], rows[:, 1], markersize=5)
+    by_epoch.set(xlabel="epoch", ylabel=f"{metric} on the held-out images")
+    by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
+    by_time.set(xlabel="training time in minutes", xlim=(0, None))
     by_epoch.legend(frameon=False, loc="lower right")
     return figure

@@ -120,19 +120,17 @@ class Report:
         Above 1,000 classes `confusion_sparse` replaces `confusion`: true class, predicted class
         and count of each non-zero cell of a matrix of `classes` rows.
         """
-        confusion: dict[str, Any] = {"classes": len(self.per_class)}
-        if sparse.issparse(self.confusion):
-            confusion["confusion_sparse"] = self.confused.tolist()
-        else:
-            confusion = {"confusion": self.confusion.tolist()}
-        return {
+        content = {
             "num_examples": self.num_examples,
             "accuracy": self.accuracy,
             "interval_95": list(self.interval),
             "top5_accuracy": self.top5,
             "per_class": [row._asdict() for row in self.per_class],
-            **confusion,
         }
+        if isinstance(self.confusion, np.ndarray):
+            return {**content, "confusion": self.confusion.tolist()}
+        cells = self.confused.tolist()
+        return {**content, "classes": len(self.per_class), "confusion_sparse": cells}
 
 
 def score_table(

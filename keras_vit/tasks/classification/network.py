@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
-import os
 from pathlib import Path
 
 import keras
@@ -29,12 +27,8 @@ def build_network(
     *,
     dtype: str = "float32",
     multi_label: bool = False,
-    resume: bool = False,
 ) -> keras.Model:
     """Builds the classifier to train, in the given dtype policy and with logits as outputs."""
-    if resume:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return build_network(config, class_names, dtype=dtype, multi_label=multi_label)
     thresholds = (0.5,) * len(class_names) if multi_label else None
     if config.model in application_names():
         if config.recipe.lora_rank:
@@ -102,7 +96,7 @@ def _trained_application(weights: str | None) -> keras.Model | None:
     """Loads the model of a run folder or a `.keras` file; returns None for other weights."""
     if not weights:
         return None
-    path = Path(weights) / "last.keras" if os.path.isdir(weights) else Path(weights)
+    path = Path(weights) / "last.keras" if Path(weights).is_dir() else Path(weights)
     return load_model(path) if path.suffix == ".keras" else None
 
 

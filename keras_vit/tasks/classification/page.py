@@ -51,40 +51,41 @@ class ClassificationDetails(Details):
         }
 
     def sections(self) -> list[Section]:
-        found = [_scores(self.scores), _classes(self.scores), _confusion(self.scores)]
+        scores, (low, high) = self.scores, self.scores.interval
+        summary = [(f"{scores.accuracy:.1%}", f"accuracy (95% interval {low:.1%} to {high:.1%})")]
+        if scores.top5 is not None:
+            summary.append((f"{scores.top5:.1%}", "top-5 accuracy"))
+        summary += [(f"{scores.macro_f1:.3f}", "macro F1"), (f"{scores.num_examples}", "images")]
+        head = ["class", "precision", "recall", "F1", "images"]
+        table = html_page.table(head, score_cells(scores.per_class))
+        note = html_page.paragraph(
+            "Precision: fraction of the predictions of this class that are correct. Recall: "
+            "fraction of the images of this class that are predicted as this class.",
+            note=True,
+        )
+        drawing = html_page.drawing(to_svg(confusion_matrix(scores), "confusion matrix"))
+        names = [shorten(row.name) for row in scores.per_class]
+        support = [row.support for row in scores.per_class]
+        confused = html_page.confused(scores.confused, names, support, "images")
+        found = [
+            Section("summary", "Overall results", [html_page.numbers(summary)]),
+            Section("classes", "Results for each class", [table, note]),
+            Section("confusion", "Confused classes", [drawing, confused]),
+        ]
         if self.calibration is not None:
             found.append(_calibration(self.calibration))
         found.append(_mistakes(self.mistakes))
-        return [*found, _slices(self.slices)] if self.slices else found
-
-
-def _scores(scores: Report) -> Section:
-    low, high = scores.interval
-    summary = [(f"{scores.accuracy:.1%}", f"accuracy (95% interval {low:.1%} to {high:.1%})")]
-    if scores.top5 is not None:
-        summary.append((f"{scores.top5:.1%}", "top-5 accuracy"))
-    summary.append((f"{scores.macro_f1:.3f}", "macro F1"))
-    summary.append((f"{scores.num_examples}", "images"))
-    return Section("summary", "Overall results", [html_page.numbers(summary)])
-
-
-def _classes(scores: Report) -> Section:
-    head = ["class", "precision", "recall", "F1", "images"]
-    note = html_page.paragraph(
-        "Precision: fraction of the predictions of this class that are correct. Recall: fraction "
-        "of the images of this class that are predicted as this class.",
-        note=True,
-    )
-    table = html_page.table(head, score_cells(scores.per_class))
-    return Section("classes", "Results for each class", [table, note])
-
-
-def _confusion(scores: Report) -> Section:
-    parts = [html_page.drawing(to_svg(confusion_matrix(scores), "confusion matrix"))]
-    names = [shorten(row.name) for row in scores.per_class]
-    support = [row.support for row in scores.per_class]
-    parts.append(html_page.confused(scores.confused, names, support, "images"))
-    return Section("confusion", "Confused classes", parts)
+        head = ["images with", "accuracy", "95% interval", "images"]
+        rows = [
+            [
+                f"{row.column}: {row.value or '(empty)'}", f"{row.accuracy:.3f}",
+                f"{row.interval[0]:.3f} to {row.interval[1]:.3f}", str(row.images),
+            ]
+            for row in self.slices
+        ]  # fmt: skip
+        if rows:
+            found.append(Section("slices", "Results on subsets", [html_page.table(head, rows)]))
+        return found
 
 
 def _calibration(calibration: Calibration) -> Section:
@@ -130,18 +131,6 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Section:
             )
         )
     return Section("mistakes", title, parts)
-
-
-def _slices(slices: Sequence[Slice]) -> Section:
-    head = ["images with", "accuracy", "95% interval", "images"]
-    rows = [
-        [
-            f"{row.column}: {row.value or '(empty)'}", f"{row.accuracy:.3f}",
-            f"{row.interval[0]:.3f} to {row.interval[1]:.3f}", str(row.images),
-        ]
-        for row in slices
-    ]  # fmt: skip
-    return Section("slices", "Results on subsets", [html_page.table(head, rows)])
 
 
 def _reliability_json(found: Reliability) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from keras_vit.tasks.classification.conformal import set_outputs
 from keras_vit.tasks.classification.prediction import BEST
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
 
-_LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
+_INDEX = tf.lookup.TextFileIndex
 
 
 class ServedClassifier(ServedModel):
@@ -53,18 +53,15 @@ class ServedClassifier(ServedModel):
         return network, run
 
     def tables(self, texts: Path) -> list[Any]:
-        labels = tf.lookup.TextFileInitializer(
-            str(texts / preprocessing_files.LABELS),
-            *(tf.int64, _LINE_NUMBER),
-            *(tf.string, tf.lookup.TextFileIndex.WHOLE_LINE),
-        )
-        self._labels = tf.lookup.StaticHashTable(labels, "")
+        def table(name: str, kind: tf.DType, column: int, default: Any) -> Any:
+            file = str(texts / name)
+            lines = tf.lookup.TextFileInitializer(file, tf.int64, _INDEX.LINE_NUMBER, kind, column)
+            return tf.lookup.StaticHashTable(lines, default)
+
+        self._labels = table(preprocessing_files.LABELS, tf.string, _INDEX.WHOLE_LINE, "")
         if not self.preprocessing.thresholds:
             return [self._labels]
-        thresholds = tf.lookup.TextFileInitializer(
-            str(texts / preprocessing_files.THRESHOLDS), tf.int64, _LINE_NUMBER, tf.float32, 0
-        )
-        self._thresholds = tf.lookup.StaticHashTable(thresholds, 1.0)
+        self._thresholds = table(preprocessing_files.THRESHOLDS, tf.float32, 0, 1.0)
         return [self._labels, self._thresholds]
 
     def signatures(self) -> dict[str, Signature]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import filecmp
+import io
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -94,13 +97,11 @@ class Classification(Task):
         return get("multi_label").settled(config, examples) if examples.multi_label else cls(config)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
-        network = build_network(
-            self.config,
-            examples.class_names,
-            dtype=dtype,
-            multi_label=self.multi_label,
-            resume=resume,
-        )
+        # Nothing is said of weights that a saved state replaces.
+        with contextlib.redirect_stdout(io.StringIO() if resume else sys.stdout):
+            network = build_network(
+                self.config, examples.class_names, dtype=dtype, multi_label=self.multi_label
+            )
         if self.config.teacher is not None:  # early, to detect a wrong file
             self.teacher = load_teacher(self.config.teacher, models.preprocessing_of(network))
         return network

@@ -112,7 +112,6 @@ class _Decoder(keras.layers.Layer):
         super().__init__(name="decoder", dtype=encoder.policy)
         config, policy = encoder.config, encoder.policy
         self.num_prefix = encoder.num_prefix
-        self.num_patches = encoder.num_patches
         # The authors' table; prefix tokens have no position.
         table = sincos_2d(encoder.grid, width, endpoint=False).reshape(-1, width)  # (N, E)
         self.positions = np.pad(table, ((self.num_prefix, 0), (0, 0)))  # (p + N, E)
@@ -140,14 +139,14 @@ class _Decoder(keras.layers.Layer):
         # Optimizers and replicas require all variables before the first step.
         self.embed.build((None, None, config.hidden_size))
         for layer in (*self.blocks, self.norm, self.predict):
-            layer.build((None, self.num_prefix + self.num_patches, width))
+            layer.build((None, len(self.positions), width))
         self.built = True
 
     def call(self, tokens: Any, ranks: Any, training: bool = False) -> Any:
         z = self.embed(tokens)  # (B, p + k, E)
         batch, number, width = ops.shape(z)
         prefix, visible = z[:, : self.num_prefix], z[:, self.num_prefix :]
-        hidden = (batch, self.num_prefix + self.num_patches - number, width)
+        hidden = (batch, len(self.positions) - number, width)
         masks = ops.broadcast_to(ops.cast(self.mask_token, z.dtype), hidden)
         patches = take_tokens(ops.concatenate([visible, masks], axis=1), ranks)  # (B, N, E)
         z = ops.concatenate([prefix, patches], axis=1)  # (B, p + N, E)
@@ -159,7 +158,7 @@ class _Decoder(keras.layers.Layer):
 
 def reconstructions(
     objective: MaskedAutoencoderObjective, images: Any, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, ...]:
     """Returns the original, the masked and the reconstructed images.
 
     Visible patches are copied from the original. With `norm_pix` the predictions are scaled by
@@ -176,10 +175,7 @@ def reconstructions(
     masked = masked[:, :, None]  # (B, N, 1)
     visible = patches * (1 - masked)
     parts = (patches, visible, visible + predicted * masked)
-    original, shown, completed = (
-        ops.convert_to_numpy(objective.encoder.images(part)) for part in parts
-    )
-    return original, shown, completed
+    return tuple(ops.convert_to_numpy(objective.encoder.images(part)) for part in parts)
 
 
 def _statistics(patches: Any) -> tuple[Any, Any]:

@@ -5,35 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from keras_vit import data, models
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.dense import some
-from keras_vit.tasks.masked_autoencoder.figures import reconstruction_sheet
 from keras_vit.tasks.masked_autoencoder.objective import (
     MaskedAutoencoderObjective,
     reconstructions,
 )
-from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.pretraining import Pretraining
-from keras_vit.visualization.drawing import save_figure
+from keras_vit.visualization.drawing import save_figure, show, tiles
 
 
 class MaskedAutoencoder(Pretraining):
     """Pre-training of an encoder by the reconstruction of masked patches."""
 
     name = "masked_autoencoder"
-
-    def new_objective(self, network: keras.Model) -> Objective:
-        return MaskedAutoencoderObjective(
-            network,
-            mask_ratio=self.config.masked,
-            norm_pix=self.config.norm_pix,
-            decoder_width=self.config.decoder_width,
-            decoder_depth=self.config.decoder_depth,
-            decoder_heads=self.config.decoder_heads,
-        )
+    objective_class = MaskedAutoencoderObjective
+    objective_fields = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
 
     def draw_training(
         self, run: RunFolder, objective: Any, validation: data.Examples
@@ -47,3 +35,14 @@ class MaskedAutoencoder(Pretraining):
         )
         figure = reconstruction_sheet(*columns)
         return {"reconstruction": save_figure(figure, run.path / "reconstruction.png")}
+
+
+def reconstruction_sheet(*columns: Any) -> Any:
+    """Draws original images, masked images and their reconstructions; returns the figure."""
+    rows, titles = len(columns[0]), ("original", "masked", "reconstruction")
+    figure, grid = tiles(rows, len(columns), len(columns) * 2.1, rows * 2.1 + 0.3)
+    for place, title, images in zip(grid.T, titles, columns, strict=True):
+        place[0].set_title(title, fontsize=10)
+        for axes, image in zip(place, images, strict=True):
+            show(axes, image, interpolation="nearest")
+    return figure

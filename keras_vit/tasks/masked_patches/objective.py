@@ -73,11 +73,11 @@ class MaskedPatchesObjective(Objective):
         colors = self.mean_colors(x)  # (B, N)
         losses = ops.sparse_categorical_crossentropy(colors, logits, from_logits=True)  # (B, N)
         right = ops.cast(ops.argmax(logits, axis=-1) == colors, "float32")  # (B, N)
-        losses, right = (
-            ops.sum(numbers * corrupted, axis=-1) / self.num_corrupted
-            for numbers in (losses, right)
-        )
-        return losses, right
+
+        def mean(numbers: Any) -> Any:
+            return ops.sum(numbers * corrupted, axis=-1) / self.num_corrupted
+
+        return mean(losses), mean(right)
 
     def noise(self, batch: Any, seed: Any) -> Any:
         """Samples random numbers that decide which patches are corrupted, and in which way."""
@@ -90,12 +90,11 @@ class MaskedPatchesObjective(Objective):
         ranks = ops.argsort(ops.argsort(which, axis=-1), axis=-1)
         corrupted = ranks < self.num_corrupted
         masked = ops.logical_and(corrupted, how < _MASKED)
-        swapped = ops.logical_and(corrupted, how >= _MASKED)
-        swapped = ops.logical_and(swapped, how < _MASKED + _SWAPPED)
+        changed = ops.logical_and(corrupted, how < _MASKED + _SWAPPED)
         # Shifted by 1 to N - 1 positions, so that the other patch is never the same patch.
         steps = 1 + ops.minimum(ops.cast(other * (number - 1), "int32"), max(number - 2, 0))
         others = take_tokens(embeddings, (ops.arange(number, dtype="int32") + steps) % number)
-        z = ops.where(swapped[:, :, None], others, embeddings)
+        z = ops.where(changed[:, :, None], others, embeddings)
         mask = ops.cast(self.mask_embedding, z.dtype)
         return ops.where(masked[:, :, None], mask, z), ops.cast(corrupted, "float32")
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import keras
-
 from keras_vit.tasks.masked_patches.objective import MaskedPatchesObjective
-from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.pretraining import Pretraining
 
 
@@ -13,6 +10,4 @@ class MaskedPatches(Pretraining):
     """Pre-training of an encoder by predicting the mean colors of masked patches."""
 
     name = "masked_patches"
-
-    def new_objective(self, network: keras.Model) -> Objective:
-        return MaskedPatchesObjective(network, mask_ratio=self.config.masked)
+    objective_class = MaskedPatchesObjective

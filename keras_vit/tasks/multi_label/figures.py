@@ -54,8 +54,7 @@ def label_scores(report: MultiLabelReport) -> Figure:
         label="F1 at the threshold",
     )
     axes.set_yticks(places, [f"{shorten(row.name)} ({row.support})" for row in rows], fontsize=8)
-    axes.set_ylim(max(len(rows), 3) - 0.5, -0.5)
-    axes.set_xlim(0, 1.02)
+    axes.set(xlim=(0, 1.02), ylim=(max(len(rows), 3) - 0.5, -0.5))
     open_axes(axes, grid="x")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)

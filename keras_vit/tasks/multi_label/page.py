@@ -12,6 +12,7 @@ from keras_vit.tasks.multi_label.metrics import MultiLabelReport
 from keras_vit.tasks.task import Details
 from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import to_svg
+from keras_vit.visualization.html_page import Section
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,36 +32,30 @@ class MultiLabelDetails(Details):
         slices = [{"column": name, "value": value, **r.to_json()} for (name, value), r in found]
         return {**super().to_json(), "slices": slices}
 
-    def sections(self) -> list[html_page.Section]:
-        found = [_summary(self.scores), _labels(self.scores)]
-        return [*found, _slices(self.slices)] if self.slices else found
-
-
-def _summary(scores: MultiLabelReport) -> html_page.Section:
-    summary = [
-        (decimal(scores.mean_average_precision, 3), "mean average precision"),
-        (f"{scores.micro_f1:.3f}", "micro F1"),
-        (f"{scores.macro_f1:.3f}", "macro F1"),
-        (f"{scores.subset_accuracy:.1%}", "images with all labels correct"),
-        (f"{scores.num_examples}", "images"),
-    ]
-    return html_page.Section("summary", "Overall results", [html_page.numbers(summary)])
-
-
-def _labels(scores: MultiLabelReport) -> html_page.Section:
-    head = ["label", "precision", "recall", "F1", "average precision", "images", "threshold"]
-    drawing = html_page.drawing(to_svg(label_scores(scores), "scores for each label"))
-    parts = [html_page.table(head, score_cells(scores.per_label)), drawing]
-    return html_page.Section("classes", "Results for each label", parts)
-
-
-def _slices(slices: Mapping[tuple[str, str], MultiLabelReport]) -> html_page.Section:
-    head = ["images with", "mean average precision", "micro F1", "all labels correct", "images"]
-    rows = [
-        [
-            f"{column}: {value or '(empty)'}", decimal(r.mean_average_precision, 3),
-            f"{r.micro_f1:.3f}", f"{r.subset_accuracy:.1%}", str(r.num_examples),
+    def sections(self) -> list[Section]:
+        scores = self.scores
+        summary = [
+            (decimal(scores.mean_average_precision, 3), "mean average precision"),
+            (f"{scores.micro_f1:.3f}", "micro F1"),
+            (f"{scores.macro_f1:.3f}", "macro F1"),
+            (f"{scores.subset_accuracy:.1%}", "images with all labels correct"),
+            (f"{scores.num_examples}", "images"),
         ]
-        for (column, value), r in slices.items()
-    ]  # fmt: skip
-    return html_page.Section("slices", "Results on subsets", [html_page.table(head, rows)])
+        head = ["label", "precision", "recall", "F1", "average precision", "images", "threshold"]
+        table = html_page.table(head, score_cells(scores.per_label))
+        drawing = html_page.drawing(to_svg(label_scores(scores), "scores for each label"))
+        found = [
+            Section("summary", "Overall results", [html_page.numbers(summary)]),
+            Section("classes", "Results for each label", [table, drawing]),
+        ]
+        head = ["images with", "mean average precision", "micro F1", "all labels correct", "images"]
+        rows = [
+            [
+                f"{column}: {value or '(empty)'}", decimal(r.mean_average_precision, 3),
+                f"{r.micro_f1:.3f}", f"{r.subset_accuracy:.1%}", str(r.num_examples),
+            ]
+            for (column, value), r in self.slices.items()
+        ]  # fmt: skip
+        if rows:
+            found.append(Section("slices", "Results on subsets", [html_page.table(head, rows)]))
+        return found

@@ -1,4 +1,4 @@
-"""Errors of a regression, from true and predicted values.
+"""Errors of a regression, from true and predicted values, and their scatter plot.
 
 Letters: N images; D targets.
 """
@@ -14,7 +14,9 @@ import numpy as np
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from keras_vit.arguments import text_table
-from keras_vit.visualization.drawing import shorten
+from keras_vit.visualization.drawing import open_axes, shorten, tiles
+
+_DRAWN = 6  # targets
 
 
 class TargetErrors(NamedTuple):
@@ -69,3 +71,20 @@ class RegressionReport:
             "r2": float(np.mean([row.r2 for row in errors])),
             "per_target": [row._asdict() for row in errors],
         }
+
+
+def scatter_plot(report: RegressionReport) -> Any:
+    """Plots predicted against true values, for at most six targets; returns the figure."""
+    errors = report.errors[:_DRAWN]
+    figure, grid = tiles(1, len(errors), 3.2 * len(errors), 3.2)
+    for index, (axes, row) in enumerate(zip(grid.ravel(), errors, strict=True)):
+        axes.axis("on")
+        true, found = report.targets[:, index], report.values[:, index]
+        ends = [min(true.min(), found.min()), max(true.max(), found.max())]
+        axes.plot(ends, ends, color="0.7", linewidth=1)
+        axes.scatter(true, found, s=8, alpha=0.5)
+        axes.set_title(f"{shorten(row.name)}: R2 {row.r2:.3f}", fontsize=9)
+        axes.set_xlabel("true value")
+        open_axes(axes)
+    grid.ravel()[0].set_ylabel("predicted value")
+    return figure

@@ -18,9 +18,8 @@ from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import build_encoder
 from keras_vit.tasks.objective import Objective
-from keras_vit.tasks.regression.figures import scatter_plot
 from keras_vit.tasks.regression.objective import UNITS, RegressionObjective
-from keras_vit.tasks.regression.report import RegressionReport
+from keras_vit.tasks.regression.report import RegressionReport, scatter_plot
 from keras_vit.tasks.task import Prediction, Predictions, Table, Task
 from keras_vit.visualization.contact_sheet import contact_sheet
 from keras_vit.visualization.drawing import save_figure

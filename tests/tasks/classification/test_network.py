@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from keras_vit import models
 from keras_vit.tasks.classification.network import build_network
+from keras_vit.tasks.classification.task import Classification
 from keras_vit.training import Recipe, RunConfig
 
 pytestmark = pytest.mark.tensorflow
@@ -66,7 +69,9 @@ def test_nothing_is_said_of_weights_that_a_state_replaces(
 ) -> None:
     build_network(RunConfig("digits", nano, recipe=SMALL), ("a", "b")).save(tmp_path / "m.keras")
     config = RunConfig("digits", nano, weights=str(tmp_path / "m.keras"), recipe=SMALL)
-    build_network(config, ("c", "d", "e"))
+    task = Classification(config)
+    examples: Any = SimpleNamespace(class_names=("c", "d", "e"))
+    task.build_network(examples, "float32", resume=False)
     assert "Note: " in capsys.readouterr().out
-    build_network(config, ("c", "d", "e"), resume=True)
+    task.build_network(examples, "float32", resume=True)
     assert capsys.readouterr().out == ""

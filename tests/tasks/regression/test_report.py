@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from keras_vit.tasks.regression.report import RegressionReport
+from keras_vit.tasks.regression.report import RegressionReport, scatter_plot
 
 
 def test_errors_are_in_the_units_of_each_target() -> None:
@@ -16,3 +16,10 @@ def test_errors_are_in_the_units_of_each_target() -> None:
     np.testing.assert_allclose(other.r2, 1 - 50 / 1400)
     np.testing.assert_allclose(report.to_json()["r2"], 1 - 25 / 1400)
     assert "weight" in report.text().splitlines()[-1]
+
+
+def test_scatter_plot_has_a_panel_for_each_of_six_targets() -> None:
+    values = np.random.default_rng(0).normal(size=(20, 8))
+    figure = scatter_plot(RegressionReport(values, values + 0.1, list("abcdefgh")))
+    assert len(figure.axes) == 6
+    assert figure.axes[0].get_title().startswith("a: R2 0.9")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from keras_vit.tasks.masked_autoencoder.figures import reconstruction_sheet
+from keras_vit.tasks.masked_autoencoder.task import reconstruction_sheet
 from keras_vit.visualization.drawing import save_figure
 from tests.visualization.pictures import drawn
 
