@@ -143,7 +143,7 @@ _hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
 
 def check_kinds(settings: Any) -> None:
     """Raises `ValueError` if a field of a dataclass has a value of another type or range."""
-    hints = _hints(type(settings))
+    hints = _hints(settings.__class__)
     for field in dataclasses.fields(settings):
         value, annotation = getattr(settings, field.name), str(field.type)
         if check := getattr(hints[field.name], "__metadata__", None):
