@@ -16,7 +16,6 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -27,7 +26,7 @@ from train_step import hardware
 from turns import median_interval
 
 from keras_vit.data import Examples, load, training_dataset
-from keras_vit.data.pipeline import read_ahead, reader
+from keras_vit.data.pipeline import read_ahead, with_contents
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.storage.packing import pack
 
@@ -47,9 +46,13 @@ def main() -> None:
         examples = load(packed)
         if arguments.formats:
             names = ("ArrayRecord", "shards")
-            readers = array_record(examples, Path(folder) / "all.array_record"), reader(examples)
             order = np.random.default_rng(0).permutation(len(examples))
-            contestants = [functools.partial(reading, order, read) for read in readers]
+            indices = tf.data.Dataset.from_tensor_slices(order)
+            datasets = (
+                array_record(indices, examples, Path(folder) / "all.array_record"),
+                with_contents(indices, examples, lambda index: index),
+            )
+            contestants = [functools.partial(reading, dataset) for dataset in datasets]
         else:
             names = ("the folder", "shards")
             options = (arguments.images, arguments.size)
@@ -85,14 +88,13 @@ def training(examples: Examples, images: int, size: int) -> float:
     )
 
 
-def reading(order: np.ndarray, read: Callable[[tf.Tensor], tf.Tensor]) -> float:
-    """Returns the time in seconds to read all files in an order."""
-    dataset = tf.data.Dataset.from_tensor_slices(order)
-    return seconds(read_ahead(dataset.map(read, tf.data.AUTOTUNE).batch(32)))
+def reading(dataset: tf.data.Dataset) -> float:
+    """Returns the time in seconds to read all files of a dataset."""
+    return seconds(read_ahead(dataset.batch(32)))
 
 
-def array_record(examples: Examples, path: Path) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Writes all images to an ArrayRecord file; returns a function that reads one of them."""
+def array_record(indices: tf.data.Dataset, examples: Examples, path: Path) -> tf.data.Dataset:
+    """Writes all images to an ArrayRecord file; returns the dataset that reads it."""
     from array_record.python import array_record_data_source, array_record_module
 
     writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
@@ -100,7 +102,15 @@ def array_record(examples: Examples, path: Path) -> Callable[[tf.Tensor], tf.Ten
         writer.write(examples.read(index))
     writer.close()
     source = array_record_data_source.ArrayRecordDataSource(str(path))
-    return lambda i: tf.numpy_function(source.__getitem__, [i], tf.string)
+
+    def read(some: np.ndarray) -> np.ndarray:
+        return np.array(source.__getitems__(some), object)
+
+    blocks = indices.batch(16)
+    return blocks.map(
+        lambda some: tf.ensure_shape(tf.numpy_function(read, [some], tf.string), (None,)),
+        tf.data.AUTOTUNE,
+    ).unbatch()
 
 
 def seconds(dataset: tf.data.Dataset) -> float:

@@ -27,7 +27,7 @@ from keras_vit.data.examples import Examples
 from keras_vit.data.image_reading import decode_in_turn
 from keras_vit.data.keras_layers import apply_layers, read_layers
 from keras_vit.data.mixing import mix
-from keras_vit.data.pipeline import check_shard, read_ahead, reader
+from keras_vit.data.pipeline import check_shard, read_ahead, reader, with_contents
 from keras_vit.data.rand_augment import MIN_SIDE
 from keras_vit.data.target_kinds import ClassIndex, MultiHot, TargetKind
 from keras_vit.preprocessing import Preprocessing
@@ -225,6 +225,7 @@ class _Pipeline:
         # `fit` runs an extra step per epoch if the cardinality is unknown.
         remaining = (epochs - initial_epoch) * self.steps - initial_step
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(remaining * self.share))
+        dataset = with_contents(dataset, self.examples, self.index)
         dataset = dataset.map(self.example, tf.data.AUTOTUNE).batch(self.share, drop_remainder=True)
         # Layers with their own seed generators depend on the order of calls.
         parallel = None if self.layers else tf.data.AUTOTUNE
@@ -261,10 +262,16 @@ class _Pipeline:
             images = tf.reshape(images, (-1,))[: len(self.examples)]
         return shuffle(images, seed=self.key(_REPETITION, epoch))
 
+    def index(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+        """Returns the index of an image that may be drawn several times."""
+        return image // self.copies
+
     @tf.autograph.experimental.do_not_convert
-    def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
+    def example(
+        self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor, *contents: tf.Tensor
+    ) -> tuple:
         """Reads and augments an image; also returns the seeds for erasing and mixing."""
-        encoded, target = self.read(image // self.copies)
+        encoded, target = self.read(self.index(epoch, image, place), *contents)
         seed = self.key(_AUGMENTATION, epoch, image)
         ratio = ratio_for_crop(seed, self.preprocessing, self.augmentation)
         stored = padded(decode_in_turn(encoded, self.preprocessing, ratio), self.preprocessing)

@@ -139,38 +139,34 @@ class PackedFileSystem(AbstractFileSystem):
             return None
         return Names(names, np.flatnonzero(self.images == image).astype(np.uint32))
 
-    def local_records(
-        self, folder: str, names: Sequence[str]
-    ) -> tuple[list[bytes], np.ndarray, np.ndarray] | None:
-        """Returns the paths of all shards, and the shard and offset of the record of each file.
-
-        None if the shards are not local, or do not contain all of the files.
-        """
-        if not isinstance(self.shards, LocalFileSystem):
-            return None
+    def rows(self, folder: str, names: Sequence[str]) -> np.ndarray | None:
+        """Returns the rows of files in the index; None if it lacks one of them."""
         if isinstance(names, Names) and len(names.array) == len(self.names):  # of `all_names`
-            rows = names.rows
-        else:
-            paths = [os.fsencode(f"{folder}/{name}".lstrip("/")) for name in names]
-            found = pyarrow.compute.index_in(pyarrow.array(paths, pyarrow.binary()), self.names)
-            if found.null_count:
-                return None
-            rows = found.to_numpy()
-        shards = [os.fsencode(self.shard(number)) for number in range(len(self.sizes))]
-        return shards, self.places[rows], self.offsets[rows] - HEADER
+            return names.rows
+        paths = [os.fsencode(f"{folder}/{name}".lstrip("/")) for name in names]
+        found = pyarrow.compute.index_in(pyarrow.array(paths, pyarrow.binary()), self.names)
+        return None if found.null_count else found.to_numpy()
 
     def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> bytes:
-        """Returns the content of a file, or raises `OSError` if its checksum is wrong."""
+        """Returns the content of a file by its path."""
         index, name = self.position(path), path.strip("/")
         if index == len(self.names) or self._name(index) != name:
             raise FileNotFoundError(f"{name} is not in {self.folder}")
-        first, length = int(self.offsets[index]), int(self.lengths[index])
-        shard = self.shard(int(self.places[index]))
-        record = self.shards.cat_file(shard, start=first, end=first + length + FOOTER)
-        content = record[:length]
-        if record[length:] != masked_crc(content):
-            raise OSError(errno.EIO, f"the checksum of {name} is wrong in {shard}")
-        return content[start:end]
+        return self.content(index)[start:end]
+
+    def content(self, row: int) -> bytes:
+        """Returns the content of a file, or raises `OSError` if its checksum is wrong."""
+        first, length = int(self.offsets[row]), int(self.lengths[row])
+        shard = self.shard(int(self.places[row]))
+        if isinstance(self.shards, LocalFileSystem):  # twice as fast as by fsspec
+            with open(shard, "rb", buffering=0) as file:
+                file.seek(first)
+                record = file.read(length + FOOTER)
+        else:
+            record = self.shards.cat_file(shard, start=first, end=first + length + FOOTER)
+        if record[length:] != masked_crc(record[:length]):
+            raise OSError(errno.EIO, f"the checksum of {self._name(row)} is wrong in {shard}")
+        return record[:length]
 
     def _open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
         if mode != "rb":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from keras_vit.arguments import URL_SCHEMES
 from keras_vit.storage.errors import INDEX, reading
@@ -110,11 +113,18 @@ class StoredFiles(Sequence[bytes]):
         """Returns the content of a file."""
         return self[index]
 
-    def local_records(self) -> tuple[list[bytes], Any, Any] | None:
-        """Returns local shards, and the shard and offset of each file; None if in other files."""
+    def contents(self, indices: np.ndarray) -> np.ndarray:
+        """Returns the contents of the files at some indices, bytes."""
+        if self._rows is None:
+            return np.array([self[index] for index in indices], object)
+        return np.array([self.folder.fs.content(row) for row in self._rows[indices]], object)
+
+    @functools.cached_property
+    def _rows(self) -> np.ndarray | None:
+        """Row of each file in the index of packed shards, if there is one."""
         if not is_packed(self.folder):
             return None
-        return self.folder.fs.local_records(self.folder.path, self.names)
+        return self.folder.fs.rows(self.folder.path, self.names)
 
     def stamp(self, index: int) -> str:
         """Returns the size and the time of the last change of a file."""
