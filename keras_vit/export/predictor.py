@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -33,10 +34,9 @@ class Predictor:
     Args:
         name: File or folder of the model.
         preprocessing: The complete preprocessing.
-        read: Function from a list of B image files as bytes to the input of `run`. The next batch
-            is read while a batch is computed.
+        read: Function from a list of B image files as bytes to the input of `run`.
         run: Function that returns outputs (B, ...) and an error message for each image, empty
-            for a readable image.
+            for a readable image. Two threads call both functions.
 
     Examples:
         >>> from keras_vit import models
@@ -193,20 +193,20 @@ def rows(
     arguments.positive_int("batch_size", batch_size)
     check_process()
 
-    def batches() -> Iterator[tuple[list[str], Any]]:
-        while batch := list(islice(left, batch_size)):
-            contents, problems = zip(*map(encoded, batch), strict=True)
-            yield list(problems), read(list(contents))
+    def computed(batch: list[Image]) -> list[tuple[np.ndarray, str]]:
+        contents, problems = zip(*map(encoded, batch), strict=True)
+        outputs, messages = run(read(list(contents)))
+        told = (problem or message for problem, message in zip(problems, messages, strict=True))
+        return list(zip(outputs, told, strict=True))
 
-    batches_read = batches()
-    with ThreadPoolExecutor(1) as thread:
-        ahead = thread.submit(next, batches_read, None)
-        while (found := ahead.result()) is not None:
-            ahead = thread.submit(next, batches_read, None)
-            problems, batch = found
-            outputs, messages = run(batch)
-            for row, problem, message in zip(outputs, problems, messages, strict=True):
-                yield row, problem or message
+    # While one batch is read or waits for the slower of its threads, another is computed.
+    with ThreadPoolExecutor(2) as threads:
+        batches = iter(lambda: list(islice(left, batch_size)), [])
+        ahead = deque(threads.submit(computed, batch) for batch in islice(batches, 2))
+        while ahead:
+            found = ahead.popleft().result()
+            ahead.extend(threads.submit(computed, batch) for batch in islice(batches, 1))
+            yield from found
 
 
 def on_pixels(
