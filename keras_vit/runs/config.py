@@ -181,6 +181,9 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+_Dumper.add_multi_representer(dict, _Dumper.represent_dict)  # also of other classes
+
+
 def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any) -> None:
     """Writes a configuration to a YAML file."""
     augmentation = config.recipe.augmentation
