@@ -12,8 +12,7 @@ from typing import Any
 from keras_vit import models
 from keras_vit.models.vit import default_preprocessing
 from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint
-from keras_vit.weights.consistency import check_consistency
-from keras_vit.weights.infer_config import config_of
+from keras_vit.weights.infer_config import check_consistency, config_of
 from keras_vit.weights.load import load_weights
 from keras_vit.weights.resolve import read_checkpoint
 from keras_vit.weights.save import format_of_target, save_keras, write_weights

@@ -1,4 +1,4 @@
-"""Derivation of the model configuration from a checkpoint's tensors."""
+"""Derivation of a model configuration from a checkpoint's tensors, and comparison with one."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ import numpy as np
 
 from keras_vit.models import ViTConfig
 from keras_vit.models.config import published_heads
-from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.positions import has_prefix_rows, position_traits, prefix_numbers
+from keras_vit.weights import positions
+from keras_vit.weights.checkpoint import ARCHITECTURE, PROJECTION, Checkpoint
 
 _MLP = "block_00/mlp"
 _STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
+# Fields that names and shapes determine. Grid and prefix of a table (T, D) are only guessed.
+_DECIDED = (
+    *ARCHITECTURE,
+    *("patch_size", "channels", "classes", "representation_size", "norm_after_pooling"),
+    *("class_token", "distillation_token", "distillation_head", "register_tokens"),
+    *("pre_norm", "patch_bias", "qkv_bias"),
+)
 
 
 def infer_fields(
     tensors: Mapping[str, np.ndarray], *, loose_positions: bool = False
 ) -> dict[str, Any]:
     """Returns the `ViTConfig` fields determined by the names and shapes of tensors."""
-    numbers = prefix_numbers(tensors)
+    numbers = positions.prefix_numbers(tensors)
     pooling = "token" if numbers["class_token"] else "gap"
-    width = _columns(tensors, "patch_encoder/projection/kernel")
+    width = _columns(tensors, PROJECTION)
     reader = tensors.get("pre_logits/kernel", tensors.get("head/kernel"))
     if width and reader is not None and len(reader) == 2 * width:
         pooling = "token_gap"
@@ -52,7 +59,7 @@ def infer_fields(
         "pooling": "map" if "pooling/probe" in tensors else pooling,
         **_stem_fields(tensors),
     }
-    return inferred | position_traits(tensors, loose=loose_positions)
+    return inferred | positions.position_traits(tensors, loose=loose_positions)
 
 
 def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
@@ -78,8 +85,31 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
         config_fields["position_grid"] = grid  # the graph resizes it to the size of the images
     elif "prefix_position" not in known:
         config = ViTConfig(**config_fields)
-        return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))
+        return config.replace(prefix_position=positions.has_prefix_rows(checkpoint, config.grid))
     return ViTConfig(**config_fields)
+
+
+def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]:
+    """Checks a checkpoint against a configuration; also splits combined position embeddings."""
+    inferred, fields = checkpoint.inferred, config.get_config()
+    wrong = [name for name in _DECIDED if name in inferred and inferred[name] != fields[name]]
+    differing = [f"{name}={inferred[name]} instead of {fields[name]}" for name in wrong]
+    if (inferred.get("layer_scale") is None) != (config.layer_scale is None):
+        differing.append(f"layer_scale={inferred.get('layer_scale')}, not {config.layer_scale}")
+    kernel = checkpoint.tensors.get(PROJECTION)
+    inputs = config.patch[0] * config.patch[1] * config.channels
+    if kernel is not None and config.stem_blocks is None and len(kernel) != inputs:
+        differing.append(f"{len(kernel)} values per patch instead of {inputs}")
+    tensors = dict(checkpoint.tensors)
+    if not differing and not positions.split_as_configured(tensors, config):
+        shapes = [tensor.shape for name, tensor in tensors.items() if "/position" in name]
+        grid = f"a grid of {config.grid} and position_embedding={config.position_embedding!r}"
+        differing.append(f"positions of shape {', '.join(map(str, shapes)) or None} for {grid}")
+    if differing:
+        raise ValueError(
+            f"{checkpoint.source} must match its configuration. Received: {', '.join(differing)}"
+        )
+    return tensors
 
 
 def _columns(tensors: Mapping[str, np.ndarray], name: str) -> int | None:

@@ -17,7 +17,7 @@ from keras_vit.constants import MAX_PIXELS
 from keras_vit.models import ViTConfig
 from keras_vit.preprocessing import NAMES_IN_FILES, Preprocessing
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.consistency import check_consistency
+from keras_vit.weights.infer_config import check_consistency
 from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION
 
 KEY = "keras_vit"

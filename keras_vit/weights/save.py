@@ -16,10 +16,9 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import metadata
 from keras_vit.weights.checkpoint import Checkpoint, Tensors, variables_of
 from keras_vit.weights.configs import transformers
-from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.containers import npz, safetensors
 from keras_vit.weights.dialects import dialect_for
-from keras_vit.weights.infer_config import infer_fields
+from keras_vit.weights.infer_config import check_consistency, infer_fields
 from keras_vit.weights.positions import grid_of
 
 # Suffixes of each format; `huggingface` is a folder.
