@@ -73,8 +73,8 @@ def among(*options: object) -> Callable[[str, object], None]:
     return functools.partial(one_of, options=options)
 
 
-def optional(check: Callable[[str, object], object]) -> Callable[[str, object], object]:
-    """Returns the check of an annotated field whose value may also be None."""
+def optional(check: Callable[[str, object], Any]) -> Callable[[str, object], Any]:
+    """Returns the check of a value that may also be None, such as one of an annotated field."""
     return lambda name, value: None if value is None else check(name, value)
 
 

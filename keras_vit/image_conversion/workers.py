@@ -17,8 +17,7 @@ from keras_vit import arguments
 
 def check_options(processes: int | None, max_side: int | None) -> int:
     """Checks options of a conversion; returns the number of processes, by default that of cores."""
-    if max_side is not None:
-        arguments.positive_int("max_side", max_side)
+    arguments.optional(arguments.positive_int)("max_side", max_side)
     return arguments.positive_int("processes", os.cpu_count() if processes is None else processes)
 
 

@@ -91,9 +91,7 @@ class PatchEncoder(NamedVariables):
         self.patch_bias = bool(patch_bias)
         self.mask_token = bool(mask_token)
         self.position_embedding = position_embedding
-        self.position_grid = (
-            None if position_grid is None else arguments.size_pair("position_grid", position_grid)
-        )
+        self.position_grid = arguments.optional(arguments.size_pair)("position_grid", position_grid)
         self.position_interpolation = position_interpolation
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         self.kind = POSITIONS[position_embedding]

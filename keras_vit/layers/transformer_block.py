@@ -92,9 +92,7 @@ class TransformerBlock(BaseLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        self.window_size = window_size
-        if window_size is not None:
-            arguments.positive_int("window_size", window_size)
+        self.window_size = arguments.optional(arguments.positive_int)("window_size", window_size)
         self.epsilon = arguments.positive("epsilon", epsilon)
         self.layer_scale = layer_scale
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)

@@ -307,10 +307,8 @@ class ViTConfig:
                 "`image_size` must be a pair (height, width). "
                 f"Received: image_size={self.image_size!r}"
             )
-        sides = tuple(self.image_size)
-        for side in sides:
-            if side is not None:
-                arguments.positive_int("image_size", side)
+        check = optional(arguments.positive_int)
+        sides = tuple(check("image_size", side) for side in self.image_size)
         self._set("image_size", sides)
         height, width = (None if side is None else -(-side // self.stem_stride) for side in sides)
         Patches(self.patch_size, remainder=self.remainder).grid_size((height, width))

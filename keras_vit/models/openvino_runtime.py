@@ -55,8 +55,7 @@ class OpenVINOModel:
         self, model: keras.Model, precision: str = "float32", threads: int | None = None
     ) -> None:
         arguments.one_of("precision", precision, PRECISIONS)
-        if threads is not None:
-            arguments.positive_int("threads", threads)
+        arguments.optional(arguments.positive_int)("threads", threads)
         arguments.require_package("openvino", "openvino", "runtime='openvino' needs openvino")
         cloning.require_graph(model)
         if len(model.inputs) != 1 or len(model.outputs) != 1:
