@@ -89,7 +89,8 @@ class Positions:
 
     def resize(self, name: str, values: Any, grids: tuple[Grid, Grid], method: str) -> Any:
         """Returns the values of a variable, resized from the first grid to the second."""
-        return resize_table(values, grids[1], method)
+        h, w, *_ = (self.shapes(grids[1], 1) | self.attention_shapes(grids[1], 1))[name]
+        return resize_table(values, (h, w), method)
 
 
 class Learned(Positions):
@@ -120,10 +121,6 @@ class Learned2D(Positions):
         halves = variables["row"], variables["column"]
         shape = (*grid, hidden_size // 2)
         return ops.concatenate([ops.broadcast_to(half, shape) for half in halves], axis=-1)
-
-    def resize(self, name: str, values: Any, grids: tuple[Grid, Grid], method: str) -> Any:
-        new = grids[1]
-        return resize_table(values, (new[0], 1) if name == "row" else (1, new[1]), method)
 
 
 class SinCos2D(Positions):
