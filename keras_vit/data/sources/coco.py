@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Collection
-from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from keras_vit.data.target_kinds import Examples as AnyExamples
 from keras_vit.storage.paths import AnyPath, below, placed, to_path
 
 BACKGROUND = "background"
-_FILES = ("_annotations.coco.json", "annotations.json", "instances*.json", "result.json")
+_FILES = re.compile(r"(_annotations\.coco|annotations|instances.*|result)\.json")
 _PLACES = (".", "images", "..", "../images")  # of images, from the JSON file
 
 
@@ -81,9 +81,7 @@ def coco_files(source: AnyPath) -> list[tuple[AnyPath, str | None]]:
     found: list[tuple[AnyPath, str | None]] = []
     for folder in (source, source / "annotations", *sorted(source.iterdir())):
         if folder.is_dir():
-            for path in sorted(
-                p for p in folder.iterdir() if any(fnmatch(p.name, name) for name in _FILES)
-            ):
+            for path in sorted(p for p in folder.iterdir() if _FILES.fullmatch(p.name)):
                 words = [folder.name.lower(), *path.stem.lower().replace("2017", "").split("_")]
                 split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
                 if (path, split) not in found:
