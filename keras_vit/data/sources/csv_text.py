@@ -244,10 +244,8 @@ def _find_class_columns(path: Path, rows: list[Row], notes: list[str]) -> None:
         for row in rows:
             row["label"] = row.pop(rest[0])
     elif len(rest) > 1 and all(row[name].lower() in _FLAGS for row in rows for name in rest):
-        for row in rows:
-            shown = [name for name in rest if row.pop(name).lower() in _YES]
-            row["labels"] = SEPARATOR.join(shown)
-        if all(row["labels"] and SEPARATOR not in row["labels"] for row in rows):
-            for row in rows:
-                row["label"] = row.pop("labels")
+        shown = [[name for name in rest if row.pop(name).lower() in _YES] for row in rows]
+        column = "label" if all(len(names) == 1 for names in shown) else "labels"
+        for row, names in zip(rows, shown, strict=True):
+            row[column] = SEPARATOR.join(names)
         notes.append(f"The columns of {path.name} are read as classes: {', '.join(rest)}.")
