@@ -20,6 +20,7 @@ from keras_vit.weights.dialects import kecam, keras_hub
 from keras_vit.weights.positions import place_positions
 
 Layer = Mapping[str, Any]
+_LIBRARIES = {"kecam": kecam, "keras_hub": keras_hub}  # whose layers contain more fields
 
 
 def is_ours(path: Path, kind: str) -> bool:
@@ -75,10 +76,8 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
         config = layer.get("config", {})
         if str(layer.get("class_name")).endswith("TransformerBlock") and "num_heads" in config:
             config_fields["num_heads"] = config["num_heads"]
-    if checkpoint.dialect == "kecam":
-        config_fields |= kecam.read_layers(layers)
-    if checkpoint.dialect == "keras_hub":
-        config_fields |= keras_hub.read_layers(layers)
+    if library := _LIBRARIES.get(checkpoint.dialect):
+        config_fields |= library.read_layers(layers)
     checkpoint = checkpoint.replace(inferred=checkpoint.inferred | config_fields)
     sizes = [size for size in map(_image_size, layers) if size]
     return place_positions(checkpoint, sizes[0]) if sizes else checkpoint
