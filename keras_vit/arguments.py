@@ -196,11 +196,9 @@ def image_source(data: str | os.PathLike[str]) -> None:
     is_table = path.is_file() and path.suffix.lower() in TABLE_SUFFIXES
     if path.is_dir() or is_table or spec == "digits" or spec.startswith((*LIBRARIES, *URL_SCHEMES)):
         return
-    for suffixes, remedy in _REMEDIES.items():
-        if path.is_file() and path.suffix.lower() in suffixes:
-            raise ValueError(
-                f"`data` must be a folder or a table. {remedy} Received: data={spec!r}"
-            )
+    remedies = (text for suffixes, text in _REMEDIES.items() if path.suffix.lower() in suffixes)
+    if path.is_file() and (remedy := next(remedies, None)):
+        raise ValueError(f"`data` must be a folder or a table. {remedy} Received: data={spec!r}")
     scheme, colon, name = spec.partition(":")
     if colon and (meant := [s for s in LIBRARIES if nearest(scheme, [s[:-1]])]):
         hint = f" Did you mean '{meant[0]}{name}'?"
