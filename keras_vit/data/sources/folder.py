@@ -11,18 +11,31 @@ import numpy as np
 
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.inventory import OUTSIDE
-from keras_vit.data.sources.annotations import unusable_annotations
 from keras_vit.storage.find_files import FoundFiles, find_files
 from keras_vit.storage.names import take
-from keras_vit.storage.paths import AnyPath, files_of, to_path
+from keras_vit.storage.paths import AnyPath, files_of, names_below, to_path
 
 # Names of folders that contain the images or annotations of all classes, in lowercase.
 _SPLIT = "|".join(SPLIT_NAMES)
+_MASKS = r"masks?|labels?|gt|ground_?truth|segmentation\w*|annotations?"
 _CONTENT = (
-    r"(.*[\W_])?(jpeg)?(images?|imgs?)([\W_]?part)?|jpe?gs?|pngs?|photos?|pictures?|frames?|masks?"
-    r"|labels?|gt|ground_?truth|segmentation\w*|annotations?"
+    r"(.*[\W_])?(jpeg)?(images?|imgs?)([\W_]?part)?|jpe?gs?|pngs?|photos?|pictures?|frames?"
+    rf"|{_MASKS}"
 )
 _NO_CLASS = re.compile(rf"(({_SPLIT})([\W_]?({_CONTENT}))?|{_CONTENT})[\W_]?\d*")
+# Kind of an annotation file by its path relative to the data folder, in lowercase and with /.
+_KINDS = {
+    r"(.*/)?(_annotations\.coco|instances_.*|captions_.*|.*coco.*)\.json": "COCO annotations",
+    r"(.*/)?(data|dataset)\.ya?ml": "the configuration of YOLO boxes",
+    r"(.*/)?(labels|obj_train_data)/.*\.txt": "YOLO boxes",
+    r"(.*/)?annotations?\.xml": "CVAT annotations",
+    r".*\.xml": "Pascal VOC boxes",
+    r"(.*/)?_annotations\.(csv|txt)": "a table of boxes",
+    rf"(.*/)?({_MASKS})/.*\.(png|gif|bmp|tiff?)": "a mask of pixels",
+    r".*\.json": "annotations such as those of labelme",
+    r".*\.(xlsx?|ods|parquet)": "a table in a format other than CSV",
+    r".*/.*\.(csv|tsv|jsonl)": "a table outside of the folder above all images",
+}
 
 
 class NoClassFoldersError(ValueError):
@@ -168,3 +181,16 @@ def _nothing_found(folder: AnyPath, found: FoundFiles) -> str:
         f"subfolders, none of which contains an image, and {len(found.images)} images outside of "
         f"them; other files: {ignored}{unusable_annotations(folder)}"
     )
+
+
+def unusable_annotations(folder: AnyPath) -> str:
+    """Returns a sentence on an annotation file that classification cannot use, or `""`."""
+    names = names_below(folder)
+    for pattern, kind in _KINDS.items():
+        if found := [name for name in names if re.fullmatch(pattern, name.lower())]:
+            return (
+                f"; {found[0]} contains {kind}, which cannot be used: export the dataset again "
+                "with one class per image (class folders, or in the folder above all images a CSV "
+                "table with the columns file and label)"
+            )
+    return ""
