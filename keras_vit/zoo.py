@@ -219,16 +219,15 @@ class Constructor:
             if keeps_head and classes == self.config.classes:
                 _require_classes(checkpoint.inferred.get("classes"), text, classes)
         inferred = checkpoint.inferred if checkpoint else {}
+        default_pooling = None if include_top else "none"
         chosen = {
             "class_token": class_token,
             "register_tokens": registers,
             "representation_size": representation_size if include_top else 0,
             "position_embedding": position_embedding,
             "position_interpolation": position_interpolation,
-            "pooling": _POOLING_ALIASES.get(pooling or "", pooling),
+            "pooling": _POOLING_ALIASES.get(pooling or "", pooling or default_pooling),
         }
-        if not include_top:
-            chosen["pooling"] = chosen["pooling"] or "none"
         usual = (None, "token", "token_gap", "none", self.config.pooling)
         if not checkpoint and chosen["pooling"] not in usual:
             chosen["class_token"] = bool(class_token)
