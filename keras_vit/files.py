@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders."""
+"""Atomic writes of files and folders, and contents of JSON files."""
 
 from __future__ import annotations
 
@@ -105,6 +105,15 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None
     """Copies a file, atomically."""
     with atomic_path(target) as temporary:
         shutil.copyfile(source, temporary)
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object for `json.loads`; raises `ValueError` if a name occurs twice in it."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = arguments.shortlist([name for name, _ in pairs])
+        raise ValueError(f"a name occurs twice among {names}")
+    return content
 
 
 def without_folders(value: Any) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.data.examples import SPLIT_NAMES
+from keras_vit.files import without_repeats
 
 CLASS_COLUMNS = ("class_index", "wnid", "label", "labels")
 COLUMNS = ("file", *CLASS_COLUMNS, "split")
@@ -180,7 +181,7 @@ def _read_objects(path: Path, text: str) -> tuple[list[str], Lines]:
         if not source.strip():
             continue
         try:
-            found = json.loads(source, object_pairs_hook=_unique)
+            found = json.loads(source, object_pairs_hook=without_repeats)
             if not isinstance(found, dict):
                 raise ValueError
             objects[line] = {name.strip(): _cell(name, value) for name, value in found.items()}
@@ -192,12 +193,6 @@ def _read_objects(path: Path, text: str) -> tuple[list[str], Lines]:
             ) from error
     header = list(dict.fromkeys(name for cells in objects.values() for name in cells))
     return header, [(n, [cells.get(k, "") for k in header]) for n, cells in objects.items()]
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError
-    return dict(pairs)
 
 
 def _cell(name: str, value: Any) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import safe_open
 
 from keras_vit.arguments import shortlist
-from keras_vit.files import atomic_path
+from keras_vit.files import atomic_path, without_repeats
 from keras_vit.weights.containers.guards import plain, reading, refused
 
 # Size of the JSON in an index or a header. Both have one short line per tensor, and the largest
@@ -94,7 +94,7 @@ def read_index(path: Path) -> dict[str, set[str]]:
     with reading(path):
         if path.stat().st_size > LARGEST_INDEX:
             raise refused(path, f"too large: an index may have at most {LARGEST_INDEX:,} bytes")
-        content = json.loads(path.read_bytes(), object_pairs_hook=_without_repeats)
+        content = json.loads(path.read_bytes(), object_pairs_hook=without_repeats)
     found = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(found, dict) or not found:
         raise refused(path, "not a safetensors index: it has no `weight_map`")
@@ -186,11 +186,4 @@ def _read_header(path: Path) -> dict[str, Any]:
         if LARGEST_INDEX < length <= _LARGEST_HEADER:  # larger lengths mean a damaged file
             raise refused(path, f"too large: a header may have at most {LARGEST_INDEX:,} bytes")
         with safe_open(path, framework="numpy"):  # checks the whole header
-            return json.loads(file.read(length), object_pairs_hook=_without_repeats)
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError(f"a name occurs twice among {shortlist([name for name, _ in pairs])}")
-    return content
+            return json.loads(file.read(length), object_pairs_hook=without_repeats)
