@@ -149,8 +149,7 @@ def _code(value: Any) -> Any:
     """Returns one number for a gray level, or for colors (..., 3)."""
     if np.ndim(value) == 0:
         return value
-    red, green, blue = np.moveaxis(np.asarray(value, np.int64), -1, 0)
-    code = red << 16 | green << 8 | blue
+    code = np.asarray(value, np.int64) @ (1 << 16, 1 << 8, 1)
     return code if np.ndim(code) else int(code)
 
 
