@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
@@ -12,13 +12,9 @@ from keras_vit import arguments
 from keras_vit.layers import ModelMetadata
 from keras_vit.models.metadata import config_of, has_config, preprocessing_of
 
-
-class _Tile(NamedTuple):
-    """Place of a tile along one axis of an image."""
-
-    outside: tuple[int, int]  # pixels of the image before and after the tile
-    # What is cut off from the tile's output, where a neighboring tile shows more around it.
-    cut: tuple[int, int]
+# Pixels of an image before and after a tile along one axis, and what is cut off from the tile's
+# output, where a neighboring tile shows more around it.
+_Tile = tuple[tuple[int, int], tuple[int, int]]
 
 
 def tiled(model: keras.Model, image_size: int | tuple[int, int], overlap: int = 64) -> keras.Model:
@@ -60,8 +56,9 @@ def tiled(model: keras.Model, image_size: int | tuple[int, int], overlap: int = 
     images = ModelMetadata(preprocessing, architecture, dtype=dtype)(inputs)
 
     def logits(row: _Tile, column: _Tile) -> Any:
-        tile = keras.layers.Cropping2D([row.outside, column.outside], dtype=dtype)(images)
-        return keras.layers.Cropping2D([row.cut, column.cut], dtype=dtype)(model(tile))
+        outside, cut = zip(row, column, strict=True)
+        tile = keras.layers.Cropping2D(outside, dtype=dtype)(images)
+        return keras.layers.Cropping2D(cut, dtype=dtype)(model(tile))
 
     def joined(parts: list[Any], axis: int) -> Any:
         return keras.layers.Concatenate(axis, dtype=dtype)(parts) if len(parts) > 1 else parts[0]
@@ -85,6 +82,6 @@ def _tiles(side: int, tile: int, output: int, overlap: int) -> list[_Tile]:
     borders = [(last + output + first) // 2 for last, first in itertools.pairwise(places)]
     begins, ends = [0, *borders], [*borders, rest + output]
     return [
-        _Tile((step * place, step * (rest - place)), (begin - place, place + output - end))
+        ((step * place, step * (rest - place)), (begin - place, place + output - end))
         for place, begin, end in zip(places, begins, ends, strict=True)
     ]
