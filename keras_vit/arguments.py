@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 import importlib.util
 import os
 import re
@@ -12,6 +11,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -70,7 +70,7 @@ def one_of(name: str, value: object, options: Sequence[object], hint: str = "") 
 
 def among(*options: object) -> Callable[[str, object], None]:
     """Returns the check of an annotated field whose value must be one of `options`."""
-    return functools.partial(one_of, options=options)
+    return partial(one_of, options=options)
 
 
 def optional(check: Callable[[str, object], Any]) -> Callable[[str, object], Any]:
@@ -78,45 +78,27 @@ def optional(check: Callable[[str, object], Any]) -> Callable[[str, object], Any
     return lambda name, value: None if value is None else check(name, value)
 
 
-def positive_int(name: str, value: object) -> int:
-    """Returns `value` as a positive integer; raises `ValueError` otherwise."""
-    return _integer(name, value, 1, "a positive integer")
+def _integer(name: str, value: object, least: int, wanted: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
+        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
+    return int(value)
 
 
-def count(name: str, value: object) -> int:
-    """Returns `value` as a non-negative integer; raises `ValueError` otherwise."""
-    return _integer(name, value, 0, "a non-negative integer")
+def _number(name: str, value: object, fits: Callable[[float], bool], wanted: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not fits(value):
+        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
+    return float(value)
 
 
-def positive(name: str, value: object) -> float:
-    """Returns `value` as a positive float; raises `ValueError` otherwise."""
-    return _number(name, value, lambda number: 0 < number <= _LARGEST, "a positive number")
-
-
-def non_negative(name: str, value: object) -> float:
-    """Returns `value` as a finite float of at least 0; raises `ValueError` otherwise."""
-    return _number(name, value, lambda number: 0 <= number <= _LARGEST, "a non-negative number")
-
-
-def fraction(name: str, value: object) -> float:
-    """Returns `value` as a float in [0, 1]; raises `ValueError` otherwise."""
-    return _number(name, value, lambda number: 0 <= number <= 1, "in [0, 1]")
-
-
-def positive_fraction(name: str, value: object) -> float:
-    """Returns `value` as a float in (0, 1]; raises `ValueError` otherwise."""
-    return _number(name, value, lambda number: 0 < number <= 1, "in (0, 1]")
-
-
-def inner_fraction(name: str, value: object) -> float:
-    """Returns `value` as a float in (0, 1); raises `ValueError` otherwise."""
-    return _number(name, value, lambda number: 0 < number < 1, "in (0, 1)")
-
-
-def rate(name: str, value: object) -> float:
-    """Returns `value` as a float in [0, 1); raises `ValueError` otherwise."""
-    return _number(name, value, lambda number: 0 <= number < 1, "a number in [0, 1)")
-
+# Checks of a named value, which return it as an integer or as a float, or raise `ValueError`.
+positive_int = partial(_integer, least=1, wanted="a positive integer")
+count = partial(_integer, least=0, wanted="a non-negative integer")
+positive = partial(_number, fits=lambda x: 0 < x <= _LARGEST, wanted="a positive number")
+non_negative = partial(_number, fits=lambda x: 0 <= x <= _LARGEST, wanted="a non-negative number")
+fraction = partial(_number, fits=lambda x: 0 <= x <= 1, wanted="in [0, 1]")
+positive_fraction = partial(_number, fits=lambda x: 0 < x <= 1, wanted="in (0, 1]")
+inner_fraction = partial(_number, fits=lambda x: 0 < x < 1, wanted="in (0, 1)")
+rate = partial(_number, fits=lambda x: 0 <= x < 1, wanted="a number in [0, 1)")
 
 # Annotations of numeric fields, with the function that checks their range (`check_kinds`).
 Count = Annotated[int, count]
@@ -138,7 +120,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-_hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
+_hints = cache(partial(get_type_hints, include_extras=True))
 
 
 def check_kinds(settings: Any) -> None:
@@ -237,15 +219,3 @@ def without_password(url: str) -> str:
 def command(*words: object) -> str:
     """Returns a `keras-vit` command line, quoted for a shell."""
     return shlex.join(["keras-vit", *map(str, words)])
-
-
-def _integer(name: str, value: object, least: int, wanted: str) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
-        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
-    return int(value)
-
-
-def _number(name: str, value: object, fits: Callable[[float], bool], wanted: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not fits(value):
-        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
-    return float(value)
