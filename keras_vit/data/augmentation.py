@@ -124,10 +124,8 @@ def augment(
     ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))[2:]
     image = _cropped(stored, geometry.begin + stored.border, geometry.size, preprocessing)
     image = tf.cond(geometry.flip, lambda: tf.reverse(image, [1]), lambda: image)
-    if not augmentation.needs_color:
-        return image
     # The operations below assume RGB order.
-    is_bgr = preprocessing.channels == "bgr"
+    is_bgr = preprocessing.channels == "bgr" and augmentation.needs_color
     image = tf.reverse(image, axis=[-1]) if is_bgr else image
     if augmentation.rand_augment_ops:
         image = rand_augment(
