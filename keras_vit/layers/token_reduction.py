@@ -229,9 +229,7 @@ class MergingBlock(ReducingBlock):
     attention_class = _ProportionalAttention
 
     def call(self, inputs: Any, sizes: Any = None, training: bool | None = None) -> tuple[Any, Any]:
-        known = sizes
-        if sizes is None:
-            known = ops.ones(ops.shape(inputs)[:2], dtype=self.variable_dtype)
+        known = ops.ones(ops.shape(inputs)[:2], self.variable_dtype) if sizes is None else sizes
         return self._compute_reduced(inputs, known, {"sizes": sizes}, training)
 
     def _reduce(self, z: Any, found: Any, sizes: Any, left: int) -> tuple[Any, Any]:
