@@ -34,13 +34,11 @@ def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
     """Numbers the layers of each block from 0."""
     named = keras_names.tidy(tensors, _PATTERNS, "patch_embedding/conv2d/kernel", "mlp_head")
     matches = {name: match for name in named if (match := _COUNTED.fullmatch(name))}
-    numbers: dict[str, set[int]] = {}
-    for match in matches.values():
-        numbers.setdefault(match[1], set()).add(int(match[2] or 0))
+    numbers = {(match[1], int(match[2] or 0)) for match in matches.values()}
     tidied = {}
     for name, entry in named.items():
         if match := matches.get(name):
-            rank = sorted(numbers[match[1]]).index(int(match[2] or 0))
+            rank = sum(layer == match[1] and n < int(match[2] or 0) for layer, n in numbers)
             name = f"{match[1]}_{rank}/{match[3]}"
         tidied[name] = entry
     return tidied
