@@ -16,7 +16,8 @@ from keras import ops
 from keras_vit.layers.position_resizing import offset_matrix, resize_table
 
 Grid = tuple[int, int]
-Change = tuple[Any, Any]  # of coordinates, see `Positions.of_tokens`
+Sides = tuple[Any, Any]  # of a grid, tensors if known only at run time
+Change = tuple[Any, Any] | None  # of coordinates, see `Positions.of_tokens`
 
 _LARGEST_TABLE = 2**24  # half in ViT-G/14 at 980 pixels; a malicious file could have any size
 
@@ -69,9 +70,7 @@ class Positions:
         """Returns the shapes of the variables in each block's attention by name."""
         return {}
 
-    def of_tokens(
-        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Change | None = None
-    ) -> Any:
+    def of_tokens(self, grid: Sides, prefix: int, head_size: int, change: Change = None) -> Any:
         """Returns the tensor that all blocks receive, with 1 in place of the batch size.
 
         `change` has random shifts and scales, each of rows and of columns, by which a coordinate x
@@ -146,16 +145,14 @@ class Rotary(Positions):
     head_divisor = 4
     in_attention = True
 
-    def of_tokens(
-        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Change | None = None
-    ) -> Any:
+    def of_tokens(self, grid: Sides, prefix: int, head_size: int, change: Change = None) -> Any:
         angles = self.angles(grid, head_size // 4, change)  # (h, w, 2, d/4)
         angles = ops.reshape(angles, (-1, head_size // 2))  # (N, d/2)
         # Prefix tokens have angles of zero: cosines of 1 and sines of 0.
         angles = self._pairs(ops.pad(angles, ((prefix, 0), (0, 0))))  # (T, d)
         return ops.concatenate([ops.cos(angles), ops.sin(angles)], axis=-1)[None]  # (1, T, 2d)
 
-    def angles(self, grid: tuple[Any, Any], number: int, change: Change | None) -> Any:
+    def angles(self, grid: Sides, number: int, change: Change) -> Any:
         """Returns the angles (h, w, 2, number) of rows and columns at each frequency."""
         centers = [(_numbers(side) + 0.5) / ops.cast(side, "float32") * 2 - 1 for side in grid]
         if change is not None:
@@ -193,7 +190,7 @@ class LearnedRotary(Learned, Rotary):
 
     name = "learned_rotary"
 
-    def angles(self, grid: tuple[Any, Any], number: int, change: Change | None) -> Any:
+    def angles(self, grid: Sides, number: int, change: Change) -> Any:
         bands = _constant(np.float32(10_000.0) ** (-np.arange(number, dtype="float32") / number))
         rows = [_numbers(side) / ops.cast(side, "float32") * 16 for side in grid]
         return _on_grid([row[:, None] * bands for row in rows], grid)
@@ -223,9 +220,7 @@ class Relative(Positions):
         rows = (2 * grid[0] - 1) * (2 * grid[1] - 1) + 3
         return {"relative_position": (rows, num_heads)}
 
-    def of_tokens(
-        self, grid: tuple[Any, Any], prefix: int, head_size: int, change: Change | None = None
-    ) -> Any:
+    def of_tokens(self, grid: Sides, prefix: int, head_size: int, change: Change = None) -> Any:
         h, w = grid
         row, column = (x.ravel() for x in np.mgrid[:h, :w])  # (N,)
         offset = [x[:, None] - x + side - 1 for x, side in ((row, h), (column, w))]  # (N, N)
@@ -263,7 +258,7 @@ def _numbers(number: Any) -> Any:
     return ops.cast(ops.arange(number), "float32")
 
 
-def _on_grid(parts: list[Any], grid: tuple[Any, Any]) -> Any:
+def _on_grid(parts: list[Any], grid: Sides) -> Any:
     """Returns values (h, w, 2, n) from values of the rows (h, n) and of the columns (w, n)."""
     shape = (*grid, parts[0].shape[-1])
     row, column = parts[0][:, None], parts[1][None]
