@@ -358,10 +358,8 @@ def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 def decode_resized(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     """Decodes, resizes and crops an image file to upright uint8 pixels (h, w, C)."""
-    return resize_and_crop(
-        decode_as_stored(encoded, preprocessing, ratio_for_resizing(preprocessing)),
-        preprocessing,
-    )
+    stored = decode_as_stored(encoded, preprocessing, ratio_for_resizing(preprocessing))
+    return resize_and_crop(stored, preprocessing)
 
 
 def ratio_for_resizing(preprocessing: Preprocessing) -> Ratio:
