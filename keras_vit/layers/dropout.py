@@ -46,8 +46,7 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
         if repeated is not None:
             return next(repeated)
         seed = super().next(ordered)
-        replica = _replica()
-        if replica is not None:
+        if (replica := _replica()) is not None:
             step = ops.convert_to_tensor([_REPLICA_STEP, 0], dtype=seed.dtype)
             seed = seed + ops.cast(replica, seed.dtype) * step
         drawn.append(seed)
