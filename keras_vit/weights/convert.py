@@ -11,7 +11,7 @@ from typing import Any
 
 from keras_vit import models
 from keras_vit.models.vit import default_preprocessing
-from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint
+from keras_vit.weights.checkpoint import PROJECTION, Checkpoint
 from keras_vit.weights.infer_config import check_consistency, config_of
 from keras_vit.weights.load import load_weights
 from keras_vit.weights.resolve import read_checkpoint
@@ -87,13 +87,11 @@ def convert(
 
 def _config(checkpoint: Checkpoint, known: dict[str, Any]) -> models.ViTConfig:
     """Returns the configuration of the model that the source checkpoint was saved from."""
-    inferred, tensors = checkpoint.inferred, checkpoint.tensors
+    inferred = checkpoint.inferred
     known = {"classifier_activation": inferred.get("classifier_activation", "softmax")} | known
-    if "channels" not in inferred | known and ROOT in tensors:
-        known["channels"] = tensors[ROOT].shape[2]
     config = config_of(checkpoint, **known)
     if "channels" not in inferred | known:  # a .weights.h5 file determines only the product
-        channels = len(tensors[PROJECTION]) // math.prod(config.patch)
+        channels = len(checkpoint.tensors[PROJECTION]) // math.prod(config.patch)
         config = config.replace(channels=max(1, channels))
     stored = inferred.get("position_grid")
     if "image_size" in inferred and "image_size" not in known and stored != config.grid:

@@ -12,7 +12,7 @@ import numpy as np
 from keras_vit.models import ViTConfig
 from keras_vit.models.config import published_heads
 from keras_vit.weights import positions
-from keras_vit.weights.checkpoint import ARCHITECTURE, PROJECTION, Checkpoint
+from keras_vit.weights.checkpoint import ARCHITECTURE, PROJECTION, ROOT, Checkpoint
 
 _MLP = "block_00/mlp"
 _STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
@@ -117,9 +117,10 @@ def _columns(tensors: Mapping[str, np.ndarray], name: str) -> int | None:
 
 
 def _stem_fields(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    width = _columns(tensors, "stem/conv_root/kernel")
+    width = _columns(tensors, ROOT)
     if width is None:
         return {"stem_blocks": None}
     matches = filter(None, map(_STEM_UNIT.fullmatch, tensors))
     units = collections.Counter(int(match[1]) for match in matches)
-    return {"stem_blocks": tuple(units[stage] for stage in sorted(units)), "stem_width": width}
+    blocks = tuple(units[stage] for stage in sorted(units))
+    return {"stem_blocks": blocks, "stem_width": width, "channels": tensors[ROOT].shape[2]}

@@ -18,7 +18,7 @@ import numpy as np
 from keras_vit.arguments import shortlist
 from keras_vit.layers.position_embedding import POSITIONS
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint
+from keras_vit.weights.checkpoint import PROJECTION, Checkpoint
 from keras_vit.weights.dialects.axes import Layout, sides
 from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import fold_registers, insert_registers, join_positions
@@ -186,11 +186,10 @@ class Dialect:
         inferred = infer_fields(found, loose_positions=self.loose_positions)
         inferred |= self.numerics(inferred)
         letters = {"num_heads": "K", "channels": "C"}
-        inferred |= {field: sizes[letter] for field, letter in letters.items() if letter in sizes}
+        # The projection of a hybrid has the channels of the feature map, not of the image.
+        inferred = {n: sizes[letter] for n, letter in letters.items() if letter in sizes} | inferred
         if {"P", "Q"} <= sizes.keys():
             inferred["patch_size"] = (sizes["P"], sizes["Q"])
-        if inferred["stem_blocks"] is not None:
-            inferred["channels"] = found[ROOT].shape[2]
         if any(row.part == NORM_AFTER_POOLING for row, *_ in expected):
             inferred |= {"norm_after_pooling": True, "pooling": "gap"}
         inferred.setdefault("position_embedding", "none")
