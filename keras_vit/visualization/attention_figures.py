@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from keras_vit.visualization.drawing import COLORS, GRAY, open_axes, shorten, show, tiles
+from keras_vit.visualization.drawing import COLORS, GRAY, plots, shorten, show, tiles
 from keras_vit.visualization.overlay import overlay
 
 _TILE = 1.7  # inches
@@ -42,11 +42,8 @@ def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) 
     """
     means = np.asarray(distances).mean(axis=1)  # (L, K)
     depth = np.arange(1, len(means) + 1)
-    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for head in means.T:
-        axes.plot(depth, head, linestyle="none", marker="o", markersize=5, color=COLORS[0],
-                  alpha=0.75, markeredgecolor="none")  # fmt: skip
+    figure, axes = plots(5.6, 3.6)
+    axes.plot(depth, means, "o", markersize=5, color=COLORS[0], alpha=0.75, markeredgecolor="none")
     axes.plot(depth, means.mean(axis=1), color=GRAY, linewidth=1.2, label="mean over the heads")
     axes.plot([], [], linestyle="none", marker="o", color=COLORS[0], label="a head")
     axes.set(xlabel="block", ylabel="mean attention distance (pixels)")
@@ -54,7 +51,6 @@ def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(f"images of {image_size[0]} x {image_size[1]} pixels", fontsize=9)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
-    open_axes(axes)
     return figure
 
 
@@ -163,12 +159,9 @@ def faithfulness_plot(
             "`deletion` and `insertion` must contain the same kinds of maps, at least one. "
             f"Received: {list(deletion)} and {list(insertion)}"
         )
-    figure = Figure(figsize=(8.2, 3.5), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, title, curves in (
-        (panels[0], "deletion (lower is more faithful)", deletion),
-        (panels[1], "insertion (higher is more faithful)", insertion),
-    ):
+    figure, panels = plots(8.2, 3.5, 1, 2, sharey=True)
+    titles = ("deletion (lower is more faithful)", "insertion (higher is more faithful)")
+    for axes, title, curves in zip(panels, titles, (deletion, insertion), strict=True):
         for index, (name, values) in enumerate(curves.items()):
             baseline = name in ("center", "random")
             axes.plot(
@@ -180,10 +173,8 @@ def faithfulness_plot(
                 label=shorten(name.replace("_", " ")),
             )
         axes.set_title(title, fontsize=9)
-        axes.set_xlabel("fraction of the patches")
+        axes.set(xlabel="fraction of the patches", ylim=(0, None))
         axes.xaxis.set_major_formatter(PercentFormatter(1))
-        axes.set_ylim(bottom=0)
-        open_axes(axes)
     panels[0].set_ylabel("mean probability of the class")
     panels[0].legend(frameon=False, fontsize=8)
     return figure

@@ -63,6 +63,17 @@ def open_axes(axes: Axes, grid: str = "both") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def plots(
+    width: float, height: float, *shape: int, grid: str = "both", **options: Any
+) -> tuple[Figure, Any]:
+    """Creates a figure with axes in the style of `open_axes`, as `pyplot.subplots` does."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(*shape, **options)
+    for each in figure.axes:
+        open_axes(each, grid)
+    return figure, axes
+
+
 def tiles(rows: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
     """Creates a figure with a grid of axes for images, without frames or ticks."""
     figure = Figure(figsize=(width, height), layout="constrained")

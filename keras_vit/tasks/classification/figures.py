@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from keras_vit.tasks.classification.calibration import Calibration, Reliability
 from keras_vit.tasks.classification.metrics import Report
-from keras_vit.visualization.drawing import COLORS, GRAY, POINT, open_axes, shorten
+from keras_vit.visualization.drawing import COLORS, GRAY, POINT, plots, shorten
 
 _MARKERS = "osD^vPX*"
 
@@ -117,8 +117,7 @@ def reliability_diagram(calibration: Calibration) -> Figure:
         >>> len(reliability_diagram(calibration).axes)
         4
     """
-    figure = Figure(figsize=(6.4, 3.9), layout="constrained")
-    grid = figure.subplots(2, 2, sharex=True, height_ratios=(4, 1))
+    figure, grid = plots(6.4, 3.9, 2, 2, grid="y", sharex=True, height_ratios=(4, 1))
     titles = ("uncalibrated", "with temperatures fitted on the other half")
     parts = (calibration.before, calibration.after)
     for (above, below), title, found in zip(grid.T, titles, parts, strict=True):
@@ -144,8 +143,6 @@ def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
     below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
     below.xaxis.set_major_formatter(PercentFormatter(1))
     above.yaxis.set_major_formatter(PercentFormatter(1))
-    for axes in (above, below):
-        open_axes(axes, grid="y")
 
 
 def comparison_curves(
@@ -157,11 +154,9 @@ def comparison_curves(
         raise ValueError(
             f"`histories` must contain at least one epoch. Received: {dict(histories)}"
         )
-    figure = Figure(figsize=(7.6, 3.2), layout="constrained")
-    by_epoch, by_time = figure.subplots(1, 2, sharey=True)
+    figure, (by_epoch, by_time) = plots(7.6, 3.2, 1, 2, sharey=True)
     for axes in (by_epoch, by_time):
         axes.set_prop_cycle(color=COLORS, marker=list(_MARKERS))
-        open_axes(axes)
         if metric == "accuracy":
             axes.yaxis.set_major_formatter(PercentFormatter(1))
     for name, rows in drawn.items():

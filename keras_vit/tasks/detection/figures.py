@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from keras_vit.tasks.detection.report import DetectionReport
-from keras_vit.visualization.drawing import open_axes, palette, shorten
+from keras_vit.visualization.drawing import palette, plots, shorten
 
 _DRAWN = 480  # pixels of the longer side of an image
 
@@ -39,8 +39,7 @@ def objects_on(image: np.ndarray, objects: np.ndarray, names: Sequence[str]) -> 
 
 def precision_recall(report: DetectionReport) -> Figure:
     """Draws the precision of each class over its recall, at an IoU of 0.5."""
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = plots(6.0, 4.0)
     recall = np.linspace(0, 1, report.precision.shape[1])
     colors = palette(len(report.names)) / 255
     for label, row in enumerate(report.per_class):
@@ -49,5 +48,4 @@ def precision_recall(report: DetectionReport) -> Figure:
             axes.plot(recall, report.precision[0, :, label, 0], label=name, color=colors[label])
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="recall", ylabel="precision")
     axes.legend(fontsize=7)
-    open_axes(axes)
     return figure

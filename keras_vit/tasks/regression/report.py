@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from keras_vit.arguments import text_table
-from keras_vit.visualization.drawing import open_axes, shorten, tiles
+from keras_vit.visualization.drawing import plots, shorten
 
 _DRAWN = 6  # targets
 
@@ -76,15 +76,13 @@ class RegressionReport:
 def scatter_plot(report: RegressionReport) -> Any:
     """Plots predicted against true values, for at most six targets; returns the figure."""
     errors = report.errors[:_DRAWN]
-    figure, grid = tiles(1, len(errors), 3.2 * len(errors), 3.2)
-    for index, (axes, row) in enumerate(zip(grid.ravel(), errors, strict=True)):
-        axes.axis("on")
+    figure, _ = plots(3.2 * len(errors), 3.2, 1, len(errors))
+    for index, (axes, row) in enumerate(zip(figure.axes, errors, strict=True)):
         true, found = report.targets[:, index], report.values[:, index]
         ends = [min(true.min(), found.min()), max(true.max(), found.max())]
         axes.plot(ends, ends, color="0.7", linewidth=1)
         axes.scatter(true, found, s=8, alpha=0.5)
         axes.set_title(f"{shorten(row.name)}: R2 {row.r2:.3f}", fontsize=9)
         axes.set_xlabel("true value")
-        open_axes(axes)
-    grid.ravel()[0].set_ylabel("predicted value")
+    figure.axes[0].set_ylabel("predicted value")
     return figure

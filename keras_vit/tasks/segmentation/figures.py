@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from keras_vit.data.masks import IGNORED
 from keras_vit.tasks.dense import sheet
 from keras_vit.tasks.segmentation.report import SegmentationReport
-from keras_vit.visualization.drawing import GRAY, open_axes, palette, shorten
+from keras_vit.visualization.drawing import GRAY, palette, plots, shorten
 
 _DRAWN = 480  # pixels of the longer side of an image
 _OPACITY = 0.55  # of a mask on its image
@@ -55,10 +55,8 @@ def with_legend(
 def class_scores(report: SegmentationReport) -> Figure:
     """Draws the IoU of each class, the lowest first."""
     rows = sorted((row for row in report.per_class if row.pixels), key=lambda row: row.iou)
-    figure = Figure(figsize=(6.0, 0.25 * len(rows) + 1.0), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = plots(6.0, 0.25 * len(rows) + 1.0)
     axes.barh([shorten(row.name) for row in rows], [row.iou for row in rows], color=GRAY)
     axes.set(xlim=(0, 1), xlabel=f"IoU (mean {report.mean_iou:.3f})")
     axes.invert_yaxis()
-    open_axes(axes)
     return figure
