@@ -81,24 +81,19 @@ def relevance_sheet(
             "`maps` must contain at least one method, and `titles` one entry for each image. "
             f"Received: {len(maps)} methods, {len(titles or ())} titles for {len(pixels)} images"
         )
-    pictures = {name: overlay(pixels, values) for name, values in maps.items()}
-    rows, columns = len(pixels), 1 + len(maps)
+    columns = [("", pixels)]
+    columns += [(_NAMES.get(name, name), overlay(pixels, found)) for name, found in maps.items()]
     ratio = pixels.shape[1] / pixels.shape[2]
     longest = max((len(line) for title in titles or () for line in title.split("\n")), default=0)
-    height = rows * (_TILE * ratio + 0.08) + 0.45
-    width = columns * (_TILE + 0.06) + longest * _LETTER
-    figure, grid = tiles(rows, columns, width, height)
-    for row in range(rows):
-        show(grid[row, 0], pixels[row])
-        if titles is not None:
-            grid[row, 0].text(
-                -0.06, 0.5, titles[row], transform=grid[row, 0].transAxes, ha="right", va="center",
-                fontsize=8,
-            )  # fmt: skip
-        for column, (name, shown) in enumerate(pictures.items(), start=1):
-            show(grid[row, column], shown[row])
-            if row == 0:
-                grid[row, column].set_title(_NAMES.get(name, name), fontsize=8)
+    height = len(pixels) * (_TILE * ratio + 0.08) + 0.45
+    width = len(columns) * (_TILE + 0.06) + longest * _LETTER
+    figure, grid = tiles(len(pixels), len(columns), width, height)
+    for place, (name, images) in zip(grid.T, columns, strict=True):
+        place[0].set_title(name, fontsize=8)
+        for axes, image in zip(place, images, strict=True):
+            show(axes, image)
+    for axes, title in zip(grid[:, 0], titles or (), strict=False):
+        axes.text(-0.06, 0.5, title, transform=axes.transAxes, ha="right", va="center", fontsize=8)
     return figure
 
 
@@ -121,16 +116,15 @@ def attention_sheet(pixels: np.ndarray, maps: np.ndarray) -> Figure:
     tile = min(_TILE, 9.0 / heads)
     figure = Figure(figsize=(heads * tile + 0.8, blocks * tile * ratio + 0.4), layout="constrained")
     grid = figure.subplots(blocks, heads, squeeze=False)
-    for block in range(blocks):
-        shown = overlay(np.stack([pixels] * heads), maps[block])
-        for head in range(heads):
-            axes = grid[block, head]
-            show(axes, shown[head])
+    for block, (row, found) in enumerate(zip(grid, maps, strict=True), start=1):
+        images = overlay(np.stack([pixels] * heads), found)
+        for axes, image in zip(row, images, strict=True):
+            show(axes, image)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
-            if block == 0:
-                axes.set_title(f"head {head + 1}", fontsize=8)
-        grid[block, 0].set_ylabel(f"block {block + 1}", fontsize=8)
+        row[0].set_ylabel(f"block {block}", fontsize=8)
+    for head, axes in enumerate(grid[0], start=1):
+        axes.set_title(f"head {head}", fontsize=8)
     return figure
 
 
