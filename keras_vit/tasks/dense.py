@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
 import numpy as np
+import PIL.Image
 
-from keras_vit import data
+from keras_vit import data, files
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
-from keras_vit.tasks.task import Details, Evaluation, Predictions, Task, output_batches
+from keras_vit.tasks.task import Details, Evaluation, Predictions, Table, Task, output_batches
 from keras_vit.visualization.drawing import save_figure, shorten, show, tiles
 
 SHOWN = 8  # images
@@ -140,6 +142,30 @@ class DenseTask(Task):
             return self.agree(found, expected.outputs, close), score
         agreeing = abs(measured(expected.outputs) - score) <= _LOST
         return np.full(len(found), agreeing), score
+
+
+class PictureTable(Table):
+    """Table of predictions that also writes pictures of them."""
+
+    _written = 0  # images
+
+    def pictures(self, file: str, found: Any) -> dict[str, PIL.Image.Image]:
+        """Returns the pictures of a readable image, by the end of their names."""
+        raise NotImplementedError
+
+    def write_pictures(self, folder: Path, file: str, found: Any) -> None:
+        """Writes the pictures of an image, numbered and named as its file."""
+        self._written += 1
+        stem = f"{self._written:05d}_{Path(file).stem}"
+        for end, picture in (self.pictures(file, found) if found.ok else {}).items():
+            with files.atomic_path(folder / f"{stem}{end}") as temporary:
+                picture.save(temporary)
+
+
+@functools.lru_cache(maxsize=1)  # both for the table and for the picture
+def pixels_of(file: str, preprocessing: Preprocessing) -> np.ndarray:
+    """Returns the pixels of an image file (H, W, C), in [0, 255]."""
+    return data.decode(files.read_file("file", file), preprocessing).numpy()
 
 
 def with_image_size(

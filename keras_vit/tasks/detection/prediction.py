@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from keras_vit import files
-from keras_vit.data.decode_and_resize import decode
 from keras_vit.data.geometry import centered_geometry, uncut_boxes
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.dense import PictureTable, pixels_of
 from keras_vit.tasks.detection.figures import boxes_on
 from keras_vit.tasks.detection.report import SHOWN_SCORE
-from keras_vit.tasks.task import Prediction, Table
+from keras_vit.tasks.task import Prediction
 
 MOST = 300  # objects of an image
 CANDIDATES = 1000  # cells with the highest scores
@@ -124,13 +123,12 @@ def _given(rows: np.ndarray, sides: Sides) -> np.ndarray:
     return rows
 
 
-class ObjectTable(Table):
+class ObjectTable(PictureTable):
     """Table of objects, one row each, with pictures of the images and their boxes."""
 
     def __init__(self, preprocessing: Preprocessing) -> None:
         super().__init__(["class", "score", "left", "top", "right", "bottom"])
         self._preprocessing = preprocessing
-        self._written = 0
 
     def rows(self, file: str, found: DetectionPrediction) -> list[dict[str, Any]]:
         """Returns the rows of one image; one without objects has a row with its name alone."""
@@ -159,25 +157,15 @@ class ObjectTable(Table):
             for top, left, bottom, right, score, label in self._objects(file, found, 0)
         ]
 
-    def write_pictures(self, folder: Path, file: str, found: DetectionPrediction) -> None:
-        """Writes the image with its boxes on it."""
-        self._written += 1
-        if found.ok:
-            image = _pixels(file, self._preprocessing)
-            objects = found.objects(image.shape[:2])
-            shown = boxes_on(image, objects, objects[:, 5], found.names)
-            path = folder / f"{self._written:05d}_{Path(file).stem}.jpg"
-            with files.atomic_path(path) as temporary:
-                PIL.Image.fromarray(shown).save(temporary)
+    def pictures(self, file: str, found: DetectionPrediction) -> dict[str, PIL.Image.Image]:
+        """Returns the image with its boxes on it."""
+        image = pixels_of(file, self._preprocessing)
+        objects = found.objects(image.shape[:2])
+        return {".jpg": PIL.Image.fromarray(boxes_on(image, objects, objects[:, 5], found.names))}
 
     def _objects(self, file: str, found: DetectionPrediction, least: float) -> list[Any]:
         if not found.ok:
             return []
-        sides = _pixels(file, self._preprocessing).shape[:2]
+        sides = pixels_of(file, self._preprocessing).shape[:2]
         objects = found.objects(sides, least)
         return [[*row[:5], int(row[5])] for row in objects.astype(float).round(4).tolist()]
-
-
-@functools.lru_cache(maxsize=1)  # both for the table and for the picture
-def _pixels(file: str, preprocessing: Preprocessing) -> np.ndarray:
-    return decode(files.read_file("file", file), preprocessing).numpy()

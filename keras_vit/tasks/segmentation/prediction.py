@@ -6,18 +6,16 @@ Letters: H, W height and width of the image; h, w of the network's output; K cla
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import PIL.Image
 
-from keras_vit import files
 from keras_vit.data.class_maps import found_classes
-from keras_vit.data.decode_and_resize import decode
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.dense import PictureTable, pixels_of
 from keras_vit.tasks.segmentation.figures import overlay
-from keras_vit.tasks.task import Prediction, Table
+from keras_vit.tasks.task import Prediction
 from keras_vit.visualization.drawing import palette
 
 
@@ -54,26 +52,18 @@ class SegmentationPrediction(Prediction):
         return ", ".join(f"{name} {share:.1%}" for name, share in largest)
 
 
-class ShareTable(Table):
+class ShareTable(PictureTable):
     """Table of the fractions of pixels of each class, with pictures of the masks."""
-
-    _written = 0  # images
 
     def cells(self, found: SegmentationPrediction) -> dict[str, Any]:
         """Returns the fractions by name."""
         return found.shares
 
-    def write_pictures(self, folder: Path, file: str, found: SegmentationPrediction) -> None:
-        """Writes the mask of an image, with a palette, and the image with its mask on it."""
-        self._written += 1
-        if not found.ok:
-            return
-        image = decode(files.read_file("file", file), found.preprocessing).numpy()
+    def pictures(self, file: str, found: SegmentationPrediction) -> dict[str, PIL.Image.Image]:
+        """Returns the mask of an image, with a palette, and the image with its mask on it."""
+        image = pixels_of(file, found.preprocessing)
         classes, number = found.class_map(*image.shape[:2]), len(self.columns) - 2
         mask = PIL.Image.fromarray(classes)
         mask.putpalette(palette(number).ravel().tolist())
         shown = PIL.Image.fromarray(overlay(image, classes, number))
-        stem = f"{self._written:05d}_{Path(file).stem}"
-        for picture, suffix in ((mask, ".png"), (shown, "_overlay.jpg")):
-            with files.atomic_path(folder / f"{stem}{suffix}") as temporary:
-                picture.save(temporary)
+        return {".png": mask, "_overlay.jpg": shown}
