@@ -95,12 +95,13 @@ def prediction(
             f"the model. Received: {len(labels)} class names"
         )
     best = np.argsort(-output, kind="stable")
-    present = None
-    if preprocessing.thresholds:
-        present = tuple(labels[i] for i in best[preprocessing.present(output)[best]])
-    inside = None
-    if preprocessing.set_threshold is not None:
-        inside = tuple(labels[i] for i in best[prediction_set(output, preprocessing)[best]])
+
+    def chosen(mask: np.ndarray) -> tuple[str, ...]:
+        return tuple(labels[i] for i in best[mask[best]])
+
+    present = chosen(preprocessing.present(output)) if preprocessing.thresholds else None
+    sets = preprocessing.set_threshold is not None
+    inside = chosen(prediction_set(output, preprocessing)) if sets else None
     named = best[: max(top, len(present or ()))]
     threshold, images = preprocessing.ood_threshold, preprocessing.training_images
     nearest = neighbors[len(neighbors) // 2 :].astype(int)
