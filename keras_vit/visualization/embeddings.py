@@ -173,8 +173,7 @@ def position_similarity_plot(similarity: np.ndarray) -> Figure:
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set(xlabel="column of the patch", ylabel="row of the patch")
-    bar = figure.colorbar(image, ax=axes, shrink=0.85)
-    bar.set_label("cosine similarity")
+    bar = figure.colorbar(image, ax=axes, shrink=0.85, label="cosine similarity")
     bar.outline.set_visible(False)
     return figure
 

@@ -78,8 +78,8 @@ def confusion_matrix(report: Report) -> Figure:
     if annotated:
         _annotate(axes, counts, shares, font)
     beside = axes.inset_axes((1 + 0.15 / side, 0, 0.13 / side, 1))
-    bar = figure.colorbar(image, cax=beside, format=PercentFormatter(1))
-    bar.set_label("fraction of the true class")
+    label = "fraction of the true class"
+    bar = figure.colorbar(image, cax=beside, format=PercentFormatter(1), label=label)
     bar.outline.set_visible(False)
     return figure
 
