@@ -55,9 +55,7 @@ def assign(boxes: Any, scores: Any, centers: Any, objects: Any, cells: int) -> t
     true = objects[..., :4]  # (B, M, 4)
     labels = ops.cast(ops.maximum(objects[..., 4], 0), "int32")
     counts = ops.cast((objects[..., 4] >= 0) & (objects[..., 5] < 1), "float32")  # (B, M)
-    at = centers[None, None]  # (1, 1, A, 2)
-    inside = (at > true[:, :, None, :2]) & (at < true[:, :, None, 2:])
-    inside = ops.cast(ops.all(inside, axis=-1), "float32") * counts[..., None]  # (B, M, A)
+    inside = ops.cast(_inside(centers, true), "float32") * counts[..., None]  # (B, M, A)
     iou, _ = overlaps(true[:, :, None], boxes[:, None])  # (B, M, A)
     one_hot = ops.one_hot(labels, scores.shape[-1])  # (B, M, K)
     score = ops.matmul(one_hot, ops.transpose(scores, (0, 2, 1)))  # (B, M, A)
@@ -76,7 +74,12 @@ def assign(boxes: Any, scores: Any, centers: Any, objects: Any, cells: int) -> t
 
 def in_crowds(centers: Any, objects: Any) -> Any:
     """Returns 1 for the cells (B, A) whose center lies in a crowd, else 0."""
-    at, box = centers[None, None], objects[:, :, None, :4]
-    inside = ops.all((at > box[..., :2]) & (at < box[..., 2:]), axis=-1)  # (B, M, A)
     crowd = (objects[..., 4] >= 0) & (objects[..., 5] > 0)
-    return ops.cast(ops.any(inside & crowd[..., None], axis=1), "float32")
+    inside = _inside(centers, objects) & crowd[..., None]  # (B, M, A)
+    return ops.cast(ops.any(inside, axis=1), "float32")
+
+
+def _inside(centers: Any, boxes: Any) -> Any:
+    """Returns whether each center (A, 2) lies in each of the boxes (B, M, 4 or more), (B, M, A)."""
+    at, box = centers[None, None], boxes[:, :, None]
+    return ops.all((at > box[..., :2]) & (at < box[..., 2:4]), axis=-1)
