@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from keras_vit.tasks.classification.calibration import Calibration, Reliability
+from keras_vit.tasks.classification.calibration import Calibration
 from keras_vit.tasks.classification.metrics import Report
 from keras_vit.visualization.drawing import COLORS, GRAY, POINT, plots, shorten
 
@@ -121,28 +121,23 @@ def reliability_diagram(calibration: Calibration) -> Figure:
     titles = ("uncalibrated", "with temperatures fitted on the other half")
     parts = (calibration.before, calibration.after)
     for (above, below), title, found in zip(grid.T, titles, parts, strict=True):
-        _draw_bins(above, below, found)
+        filled = found.counts > 0
+        width = 1 / len(found.counts)
+        centers = (np.arange(len(found.counts)) + 0.5) * width
+        confidence, accuracy = found.confidence[filled], found.accuracy[filled]
+        above.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle="--")
+        above.bar(centers[filled], accuracy, width * 0.92, color=COLORS[0], alpha=0.35)
+        above.plot(confidence, accuracy, color=COLORS[0], marker="o", markersize=4)
+        above.set(xlim=(0, 1), ylim=(0, 1.02))
+        above.yaxis.set_major_formatter(PercentFormatter(1))
+        below.bar(centers, found.counts, width * 0.92, color=GRAY)
+        below.set_xlabel("confidence")
+        below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+        below.xaxis.set_major_formatter(PercentFormatter(1))
         above.set_title(f"{title}\nexpected calibration error {found.error:.3f}", fontsize=9)
     grid[0, 0].set_ylabel("fraction correct")
     grid[1, 0].set_ylabel("images")
     return figure
-
-
-def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
-    filled = found.counts > 0
-    width = 1 / len(found.counts)
-    centers = (np.arange(len(found.counts)) + 0.5) * width
-    above.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle="--")
-    above.bar(centers[filled], found.accuracy[filled], width * 0.92, color=COLORS[0], alpha=0.35)
-    above.plot(
-        found.confidence[filled], found.accuracy[filled], color=COLORS[0], marker="o", markersize=4
-    )
-    above.set(xlim=(0, 1), ylim=(0, 1.02))
-    below.bar(centers, found.counts, width * 0.92, color=GRAY)
-    below.set_xlabel("confidence")
-    below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
-    below.xaxis.set_major_formatter(PercentFormatter(1))
-    above.yaxis.set_major_formatter(PercentFormatter(1))
 
 
 def comparison_curves(
