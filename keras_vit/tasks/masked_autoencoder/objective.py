@@ -6,6 +6,7 @@ tokens; F values in a patch; D, E width of encoder and decoder.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -116,18 +117,10 @@ class _Decoder(keras.layers.Layer):
         table = sincos_2d(encoder.grid, width, endpoint=False).reshape(-1, width)  # (N, E)
         self.positions = np.pad(table, ((self.num_prefix, 0), (0, 0)))  # (p + N, E)
         self.embed = keras.layers.Dense(width, dtype=policy, name="decoder_embed")
-        self.blocks = [
-            TransformerBlock(
-                heads,
-                4 * width,
-                gelu=config.gelu,
-                epsilon=config.epsilon,
-                dtype=policy,
-                name=f"decoder_block_{index:02d}",
-            )
-            for index in range(depth)
-        ]
-        self.norm = LayerNorm(epsilon=config.epsilon, dtype=policy, name="decoder_norm")
+        settings: dict[str, Any] = {"epsilon": config.epsilon, "dtype": policy}
+        block = functools.partial(TransformerBlock, heads, 4 * width, gelu=config.gelu, **settings)
+        self.blocks = [block(name=f"decoder_block_{index:02d}") for index in range(depth)]
+        self.norm = LayerNorm(name="decoder_norm", **settings)
         self.predict = keras.layers.Dense(
             encoder.patch_values, dtype=policy.variable_dtype, name="decoder_predict"
         )
