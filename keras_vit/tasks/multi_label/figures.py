@@ -36,18 +36,12 @@ def label_scores(report: MultiLabelReport) -> Figure:
     figure = Figure(figsize=(5.2, height))
     axes = figure.add_axes((0, 0, 1, 1))
     places = np.arange(len(rows))
-    axes.barh(
-        places,
-        [row.average_precision or 0.0 for row in rows],
-        height=0.6,
-        color=COLORS[0],
-        label="average precision",
-    )
+    precisions = [row.average_precision or 0.0 for row in rows]
+    axes.barh(places, precisions, height=0.6, color=COLORS[0], label="average precision")
     axes.plot(
         [row.f1 for row in rows],
         places,
-        linestyle="none",
-        marker="o",
+        "o",
         markersize=5,
         color=GRAY,
         markeredgecolor="white",
