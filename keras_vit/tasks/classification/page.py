@@ -77,12 +77,9 @@ class ClassificationDetails(Details):
         found.append(_mistakes(self.mistakes))
         head = ["images with", "accuracy", "95% interval", "images"]
         rows = [
-            [
-                f"{row.column}: {row.value or '(empty)'}", f"{row.accuracy:.3f}",
-                f"{row.interval[0]:.3f} to {row.interval[1]:.3f}", str(row.images),
-            ]
-            for row in self.slices
-        ]  # fmt: skip
+            [f"{name}: {value or '(empty)'}", f"{right:.3f}", f"{low:.3f} to {high:.3f}", str(n)]
+            for name, value, n, right, (low, high) in self.slices
+        ]
         if rows:
             found.append(Section("slices", "Results on subsets", [html_page.table(head, rows)]))
         return found
