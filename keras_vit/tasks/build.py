@@ -44,9 +44,7 @@ def build_encoder(
     has_class_token = checkpoint.inferred.get("class_token", True) if checkpoint else True
     pooling = pooling or ("token" if has_class_token else "gap")
     model = start(config, checkpoint, include_top=False, pooling=pooling)
-    preprocessing = models.preprocessing_of(model)
-    preprocessing = dataclasses.replace(preprocessing, class_names=class_names, thresholds=None)
-    return in_training(model, preprocessing, config, dtype)
+    return in_training(model, config, dtype, class_names=class_names, thresholds=None)
 
 
 def complete_preprocessing(
@@ -98,10 +96,12 @@ def start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) 
     return model
 
 
-def in_training(
-    model: keras.Model, preprocessing: Preprocessing, config: CommonConfig, dtype: str
-) -> keras.Model:
-    """Copies a model for training, with the given dtype and the recipe's rematerialization."""
+def in_training(model: keras.Model, config: CommonConfig, dtype: str, **fields: Any) -> keras.Model:
+    """Copies a model for training, with the given dtype and the recipe's rematerialization.
+
+    The `fields` replace those of the model's preprocessing.
+    """
+    preprocessing = dataclasses.replace(models.preprocessing_of(model), **fields)
     network = models.rebuild(model, dtype=dtype, preprocessing=preprocessing)
     for layer in network.layers:
         if isinstance(layer, TransformerBlock):

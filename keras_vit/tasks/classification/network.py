@@ -69,16 +69,12 @@ def build_network(
         classifier_activation=None,
         pooling=_pooling(config, checkpoint),
     )
-    preprocessing = models.preprocessing_of(model)
-    if preprocessing.class_names not in (None, class_names):
+    if models.preprocessing_of(model).class_names not in (None, class_names):
         print("Note: the classifier starts from zeros: the weights have other classes.")
         for layer in model.layers:
             if f"{layer.name}/" in _HEADS:
                 layer.set_weights([np.zeros_like(weight) for weight in layer.get_weights()])
-    preprocessing = dataclasses.replace(
-        preprocessing, class_names=class_names, thresholds=thresholds
-    )
-    return in_training(model, preprocessing, config, dtype)
+    return in_training(model, config, dtype, class_names=class_names, thresholds=thresholds)
 
 
 def _pooling(config: RunConfig, checkpoint: Checkpoint | None) -> str | None:
