@@ -100,17 +100,15 @@ def faithfulness(
     gray = preprocessing.scale(np.full((1, 1, images.shape[-1]), 127.5))
     blurred = np.stack([_blur(image, preprocessing) for image in images])
     ranks = np.stack([_pixel_ranks(m, images.shape[1:3]) for m in maps])[..., None]  # (B, H, W, 1)
-    deletion, insertion = (np.zeros((len(images), steps + 1)) for _ in range(2))
+    curves = np.zeros((2, len(images), steps + 1))  # deletion, insertion
     every = np.arange(len(images))
     for step in range(steps + 1):
         inside = ranks < round(step / steps * np.size(maps[0]))
-        for curve, changed in (
-            (deletion, np.where(inside, gray, images)),
-            (insertion, np.where(inside, images, blurred)),
-        ):
+        both = np.where(inside, gray, images), np.where(inside, images, blurred)
+        for curve, changed in zip(curves, both, strict=True):
             found = network.predict(changed.astype("float32"), batch_size, verbose=0)
             curve[:, step] = found[every, classes]
-    return Curves(deletion, insertion)
+    return Curves(*curves)
 
 
 def center_map(grid: tuple[int, int]) -> np.ndarray:
