@@ -22,6 +22,7 @@ _NAMES = {
     "gradient_rollout": "gradient-weighted\nrollout",
     "grad_cam": "Grad-CAM\nof tokens",
 }
+_BASELINES = {"center": (GRAY, "--"), "random": (GRAY, ":")}  # colors and lines
 
 
 def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) -> Figure:
@@ -157,15 +158,9 @@ def faithfulness_plot(
     titles = ("deletion (lower is more faithful)", "insertion (higher is more faithful)")
     for axes, title, curves in zip(panels, titles, (deletion, insertion), strict=True):
         for index, (name, values) in enumerate(curves.items()):
-            baseline = name in ("center", "random")
-            axes.plot(
-                np.linspace(0, 1, values.shape[1]),
-                values.mean(axis=0),
-                color=GRAY if baseline else COLORS[index % len(COLORS)],
-                linestyle={"center": "--", "random": ":"}.get(name, "-"),
-                linewidth=1.6,
-                label=shorten(name.replace("_", " ")),
-            )
+            color, line = _BASELINES.get(name, (COLORS[index % len(COLORS)], "-"))
+            fractions, label = np.linspace(0, 1, values.shape[1]), shorten(name.replace("_", " "))
+            axes.plot(fractions, values.mean(axis=0), line, color=color, linewidth=1.6, label=label)
         axes.set_title(title, fontsize=9)
         axes.set(xlabel="fraction of the patches", ylim=(0, None))
         axes.xaxis.set_major_formatter(PercentFormatter(1))
