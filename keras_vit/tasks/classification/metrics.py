@@ -211,15 +211,13 @@ def evaluate_predictions(
     places = (np.searchsorted(present, true), np.searchsorted(present, predicted))
     shape = (len(present), len(present))
     confusion = sparse.coo_array((np.ones(len(true), int), places), shape).tocsr()
+    names = [class_names[index] for index in present]
     columns = metrics.precision_recall_fscore_support(true, predicted, zero_division=0)
     return Report(
         accuracy=correct / len(true),
         interval=wilson(correct, len(true)),
         top5=top5,
-        per_class=tuple(
-            ClassScores(class_names[index], float(p), float(r), float(f1), int(support))
-            for index, p, r, f1, support in zip(present, *columns, strict=True)
-        ),
+        per_class=tuple(map(ClassScores, names, *(column.tolist() for column in columns))),
         confusion=confusion if len(present) > DENSE_CLASSES else confusion.toarray(),
     )
 
