@@ -109,17 +109,14 @@ def _calibration(calibration: Calibration) -> Section:
 
 
 def _mistakes(mistakes: Sequence[Mistake]) -> Section:
-    title = "Most confident mistakes"
-    if not mistakes:
-        nothing = html_page.paragraph("None: every prediction is correct.")
-        return Section("mistakes", title, [nothing])
     items = []
     for mistake in mistakes:
         images = [mistake.pixels, *([] if mistake.explained is None else [mistake.explained])]
         answer = f"{mistake.true}, predicted as {mistake.predicted} ({mistake.confidence:.0%})"
         items.append((images, f"{answer}: {mistake.name}"))
-    parts = [html_page.pictures(items)]
-    if mistakes[0].explained is not None:
+    nothing = html_page.paragraph("None: every prediction is correct.")
+    parts = [html_page.pictures(items) if items else nothing]
+    if mistakes and mistakes[0].explained is not None:
         parts.append(
             html_page.paragraph(
                 "Below each image: the relevance map of the predicted class, computed with "
@@ -127,7 +124,7 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Section:
                 note=True,
             )
         )
-    return Section("mistakes", title, parts)
+    return Section("mistakes", "Most confident mistakes", parts)
 
 
 def _reliability_json(found: Reliability) -> dict[str, Any]:
