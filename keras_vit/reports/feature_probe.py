@@ -203,5 +203,4 @@ def _draw_neighbors(
     captions = [shorten(part.shown(i)[0], _LONGEST_CAPTION) + end for part, i, end in shown]
     pixels = preprocessing.to_rgb(read_pixels(encoded, preprocessing))
     columns = 1 + indices.shape[1]
-    shares = np.zeros((len(pixels), len(training.class_names)))
-    contact_sheet(pixels, shares, training.class_names, path, captions, columns=columns)
+    contact_sheet(pixels, np.empty((len(pixels), 0)), (), path, captions, columns=columns)

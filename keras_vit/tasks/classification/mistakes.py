@@ -87,5 +87,4 @@ def draw_mistakes(
         return None
     captions = [f"{m.true}, predicted\n{m.predicted} ({m.confidence:.0%})" for m in found]
     images = np.stack([mistake.pixels for mistake in found])
-    no_classes = np.empty((len(found), 0))  # the captions contain them
-    return contact_sheet(images, no_classes, (), path, captions)
+    return contact_sheet(images, np.empty((len(found), 0)), (), path, captions)
