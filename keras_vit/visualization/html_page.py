@@ -66,9 +66,8 @@ def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     title = html.escape(title)
     lines: list[str] = []
-    for name, heading, parts in sections:
-        lines += [f'<section id="{name}">', f"<h2>{html.escape(heading)}</h2>", *parts]
-        lines.append("</section>")
+    for name, head, parts in sections:
+        lines += [f'<section id="{name}">', f"<h2>{html.escape(head)}</h2>", *parts, "</section>"]
     body = "\n".join(lines)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
