@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from keras_vit.tasks.dense import DenseDetails
 from keras_vit.tasks.detection.figures import precision_recall
 from keras_vit.tasks.detection.report import SHOWN_SCORE, DetectionReport
@@ -12,14 +10,11 @@ from keras_vit.visualization.drawing import to_svg
 from keras_vit.visualization.html_page import Section
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class DetectionDetails(DenseDetails):
     """Scores and the images with the most errors."""
 
-    scores: DetectionReport
-
     def sections(self) -> list[Section]:
-        scores = self.scores
+        scores: DetectionReport = self.scores
         missed, alarms = scores.errors.sum(axis=0)
         summary = [
             (f"{scores.ap50:.3f}", "AP50"),

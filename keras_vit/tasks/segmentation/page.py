@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from keras_vit.tasks.dense import DenseDetails
@@ -14,14 +12,11 @@ from keras_vit.visualization.drawing import shorten, to_svg
 from keras_vit.visualization.html_page import Section
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class SegmentationDetails(DenseDetails):
     """Scores, confused classes and the images with the lowest mean IoU."""
 
-    scores: SegmentationReport
-
     def sections(self) -> list[Section]:
-        scores = self.scores
+        scores: SegmentationReport = self.scores
         low, high = scores.interval
         summary = [
             (f"{scores.mean_iou:.1%}", f"mean IoU (95% interval {low:.1%} to {high:.1%})"),
