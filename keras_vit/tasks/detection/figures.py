@@ -31,9 +31,9 @@ def boxes_on(
     return np.asarray(picture)
 
 
-def objects_on(image: np.ndarray, objects: np.ndarray, names: Sequence[str]) -> np.ndarray:
+def objects_on(image: np.ndarray, target: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Returns an image with the true objects (M, 6) on it, see `data.boxes.Objects`."""
-    rows = objects[objects[:, 4] >= 0]
+    rows = target[target[:, 4] >= 0]
     return boxes_on(image, rows, rows[:, 4], names)
 
 

@@ -49,6 +49,7 @@ class Detection(DenseTask):
     details_kind = DetectionDetails
     targets_file = "boxes.png"
     prediction = staticmethod(DetectionPrediction.of)
+    draw_target = staticmethod(figures.objects_on)
 
     @classmethod
     def check_model(cls, name: str) -> None:
@@ -97,9 +98,6 @@ class Detection(DenseTask):
         ious = np.asarray(overlaps(found[..., :4], expected[..., :4])[0])
         differences = np.abs(found - expected)[..., 4:].max(axis=(1, 2))
         return (ious.min(axis=1) >= _AGREEING) & (differences <= close)
-
-    def draw_target(self, image: np.ndarray, target: Any, names: Sequence[str]) -> np.ndarray:
-        return figures.objects_on(image, target, names)
 
     def draw_found(self, image: np.ndarray, found: Any, names: Sequence[str]) -> np.ndarray:
         kept = found[found[:, 4] >= SHOWN_SCORE]

@@ -58,6 +58,7 @@ class Segmentation(DenseTask):
     served_model = ServedSegmentation
     compared_signature = "logits"
     measure = staticmethod(mean_iou)
+    figure = staticmethod(figures.with_legend)
     report_kind = SegmentationReport
     details_kind = SegmentationDetails
     targets_file = "masks.png"
@@ -104,11 +105,6 @@ class Segmentation(DenseTask):
 
     def draw_target(self, image: np.ndarray, target: Any, names: Sequence[str]) -> np.ndarray:
         return figures.overlay(image, target, len(names))
-
-    def figure(
-        self, drawn: Sequence[np.ndarray], names: Sequence[str], titles: Sequence[str] | None = None
-    ) -> Any:
-        return figures.with_legend(drawn, names, titles)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         return {"iou": save_figure(figures.class_scores(result), folder / "iou.png")}
