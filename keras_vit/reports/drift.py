@@ -194,8 +194,8 @@ def _change(name: str, old: np.ndarray, new: np.ndarray, rows: int) -> Change:
     """Computes the interval of the difference of two means, one of several rows."""
     low = high = new.mean() - old.mean()
     if np.ptp(old) or np.ptp(new):  # without spread SciPy's test is not defined
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # one of both may have no spread
+        # One of both may have no spread.
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             test = stats.ttest_ind(new, old, equal_var=False)
         low, high = test.confidence_interval(1 - (1 - _LEVEL) / rows)
     return Change(name, float(old.mean()), float(new.mean()), float(low), float(high))

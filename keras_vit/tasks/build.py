@@ -82,8 +82,7 @@ def start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) 
     recipe = config.recipe
     if recipe.image_size:
         require_memory(zoo.constructor(config.model).config.replace(image_size=recipe.image_size))
-    with warnings.catch_warnings(record=True) as notes:
-        warnings.simplefilter("always", UserWarning)
+    with warnings.catch_warnings(record=True, action="always", category=UserWarning) as notes:
         model = zoo.constructor(config.model)(
             weights=checkpoint,
             input_shape=(*recipe.image_size, 3) if recipe.image_size else None,

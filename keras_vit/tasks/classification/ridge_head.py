@@ -78,8 +78,8 @@ def fit_ridge(features: ArrayLike, labels: ArrayLike, classes: int, seed: int = 
     targets = np.eye(classes)[labels] - prior  # (N, K)
     scores = np.empty((len(_STRENGTHS), len(labels), classes))
     folds = StratifiedKFold(min(_FOLDS, largest), shuffle=True, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # classes of fewer images than folds
+    # Classes of fewer images than folds.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         for known, asked in folds.split(x, labels):
             for row, kernel in zip(scores, _kernels(x[known], targets[known]), strict=True):
                 row[asked] = x[asked] @ kernel + prior
