@@ -265,14 +265,11 @@ def recipes(
         )
         _list(training.PRETRAINING_RECIPES)
         return
-    if name in published:
-        found = published[name]
+    if not name.startswith("augreg"):
+        arguments.one_of("recipe", name, (*published, "augreg"))
+    if found := published.get(name):
         print("\n".join(f"# {line}" for line in found[1:] if line))
-        numbers = found.recipe
-    else:
-        if not name.startswith("augreg"):
-            arguments.one_of("recipe", name, (*published, "augreg"))
-        numbers = training.recipe(name)
+    numbers = found.recipe if found else training.recipe(name)
     yaml.safe_dump(dataclasses.asdict(numbers), sys.stdout, sort_keys=False)
 
 
