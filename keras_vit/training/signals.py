@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from types import FrameType
-from typing import Any
 
 # 128 + 15: exit status of a process ended by SIGTERM.
 SIGTERM_STATUS = 143
 
 
-class SignalHandler:
+class SignalHandler(contextlib.ExitStack):
     """Context manager that delays SIGINT and SIGTERM until the current step is saved.
 
     A second Ctrl-C ends the program immediately. The class has no effect outside the main thread,
@@ -19,18 +19,14 @@ class SignalHandler:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.received: signal.Signals | None = None
-        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> SignalHandler:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
+                self.callback(signal.signal, number, signal.signal(number, self._note))
         return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def stop(self, where: str) -> None:
         """Ends the run with `KeyboardInterrupt` or `SystemExit` if a signal was received."""
