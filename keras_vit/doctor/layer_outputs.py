@@ -41,11 +41,9 @@ def watched(layers: list[keras.layers.Layer], watch: Watch) -> Iterator[None]:
         watch(layer, args[0] if args else next(iter(kwargs.values()), None), outputs)
         return outputs
 
-    try:
+    with contextlib.ExitStack() as stack:
         for layer in layers:
             # An instance attribute takes precedence over the method of the class.
             layer.__dict__["call"] = functools.partial(call, layer, layer.call)
+            stack.callback(layer.__dict__.pop, "call", None)
         yield
-    finally:
-        for layer in layers:
-            layer.__dict__.pop("call", None)
