@@ -35,7 +35,7 @@ class Quantization:
     Args:
         optimize: Whether weights are stored in fewer bits.
         calibrated: Whether ranges of activations are calibrated on images.
-        weights: Dtype of the stored weights; None for the converter's choice.
+        weights: Dtypes of the stored weights; none for the converter's choice.
         operators: Operator sets for the converter.
         integer_only: Whether inputs, outputs and all activations are integers.
 
@@ -46,7 +46,7 @@ class Quantization:
 
     optimize: bool = True
     calibrated: bool = False
-    weights: tf.DType | None = None
+    weights: tuple[tf.DType, ...] = ()
     operators: tuple[tf.lite.OpsSet, ...] = (tf.lite.OpsSet.TFLITE_BUILTINS,)
     integer_only: bool = False
 
@@ -55,7 +55,7 @@ class Quantization:
 QUANTIZATIONS = {
     "float32": Quantization(optimize=False),
     # Weights in 16 bits; computes in float32, or in float16 if the device supports it.
-    "float16": Quantization(weights=tf.float16),
+    "float16": Quantization(weights=(tf.float16,)),
     # Weights in 8 bits, activations in 16, calibrated on images. Slow on a CPU.
     "int16x8": Quantization(
         calibrated=True,
@@ -225,8 +225,7 @@ class TFLiteConverter:
         converter.target_spec.supported_ops = list(quantization.operators)
         if quantization.optimize:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        if quantization.weights is not None:
-            converter.target_spec.supported_types = [quantization.weights]
+        converter.target_spec.supported_types = list(quantization.weights)
         if quantization.integer_only:
             converter.inference_input_type = converter.inference_output_type = tf.uint8
         if quantization.calibrated:
