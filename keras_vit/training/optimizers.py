@@ -127,9 +127,8 @@ def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
 
 def state_per_weight(recipe: Recipe) -> int:
     """Returns how many state values the optimizer stores per weight, not counting the EMA."""
-    if recipe.optimizer == "sgd":
-        return int(recipe.beta_1 > 0)
-    return {"adamw": 2, "lion": 1, "adafactor": 1}[recipe.optimizer]
+    momenta = int(recipe.beta_1 > 0)
+    return {"sgd": momenta, "adamw": 2, "lion": 1, "adafactor": 1}[recipe.optimizer]
 
 
 def build_optimizer(
