@@ -129,10 +129,9 @@ class Plan:
         dominate. All changes have side effects: half precision rounds, rematerialization takes a
         third more operations, and SGD requires another learning rate.
         """
-        settings: dict[str, Any] = {"precision": "mixed_bfloat16", "remat": True}
+        single: list[dict[str, Any]] = [{"precision": "mixed_bfloat16"}, {"remat": True}]
         if self.learning == "all":
-            settings["optimizer"] = "sgd"
-        single = [{name: value} for name, value in settings.items()]
+            single.append({"optimizer": "sgd"})
         saving = [change for change in single if self.replace(**change).total < self.total]
         changes = [*saving, *itertools.accumulate(saving, operator.or_)]
         batch, present = self.recipe.batch_size, self.recipe.accumulation_steps
