@@ -7,15 +7,11 @@ from keras_vit.data import Augmentation
 from keras_vit.runs.named_recipes import PAPER, NamedRecipe
 from keras_vit.runs.recipe import Recipe
 
+# Momentum, weight decay and crops as in Table 8 of https://arxiv.org/abs/2111.06377.
+_MAE = Recipe(beta_2=0.95, weight_decay=0.05, augmentation=Augmentation(crop_area=(0.2, 1.0)))
+
 # A few thousand photographs on one machine.
-PHOTOGRAPHS = Recipe(
-    epochs=100,
-    batch_size=64,
-    learning_rate=2e-3,
-    beta_2=0.95,
-    weight_decay=0.05,
-    augmentation=Augmentation(crop_area=(0.2, 1.0)),
-)
+PHOTOGRAPHS = _MAE.replace(epochs=100, batch_size=64, learning_rate=2e-3)
 
 PRETRAINING_RECIPES = {
     "photographs": NamedRecipe(
@@ -24,15 +20,12 @@ PRETRAINING_RECIPES = {
         "keras_vit",
     ),
     "mae_paper": NamedRecipe(
-        Recipe(
+        _MAE.replace(
             epochs=800,
             batch_size=4096,
             learning_rate=1.5e-4 * 4096 / 256,
             warmup_fraction=40 / 800,
-            beta_2=0.95,
-            weight_decay=0.05,
             clip_norm=0.0,
-            augmentation=Augmentation(crop_area=(0.2, 1.0)),
         ),
         "Masked autoencoder on ImageNet-1k in 800 epochs.",
         "Table 8 of https://arxiv.org/abs/2111.06377 and PRETRAIN.md of facebookresearch/mae",
