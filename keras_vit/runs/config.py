@@ -147,7 +147,7 @@ class PretrainConfig(CommonConfig):
 
     recipe: Recipe = PHOTOGRAPHS
     method: Annotated[str, among(*METHODS)] = "mae"
-    mask_ratio: float | None = None
+    mask_ratio: Annotated[float | None, arguments.optional(arguments.inner_fraction)] = None
     norm_pix: bool = True
     decoder_width: PositiveInt = 128
     decoder_depth: PositiveInt = 4
@@ -155,7 +155,6 @@ class PretrainConfig(CommonConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.inner_fraction("mask_ratio", self.masked)
         for name in _OF_LABELS:
             if getattr(self.recipe, name) != getattr(Recipe, name):  # the default
                 raise ValueError(
