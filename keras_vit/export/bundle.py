@@ -44,7 +44,6 @@ from keras_vit.tasks.confidence import Confidence
 from keras_vit.tasks.registry import TrainedModel, trained_model
 from keras_vit.tf_serving import batching
 
-_SAMPLE = 200  # images to verify with by default
 # Fraction of the images with the Keras model's prediction, by the precision of a SavedModel.
 _AGREEMENTS = {"float32": None, "bfloat16": 0.995}
 _CALIBRATION = 100  # images for the calibration of ranges
@@ -109,7 +108,7 @@ def bundle(
     false_alarm_rate: float | None = None,
     nearest_images: bool = False,
     prototypes: bool = False,
-    sample: int = _SAMPLE,
+    sample: int = 200,
     min_agreement: float = 0.99,
     limits: Limits | None = None,
     precision: str = "float32",
