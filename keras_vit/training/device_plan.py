@@ -8,15 +8,7 @@ import itertools
 import operator
 from typing import Any
 
-from keras_vit import arguments, zoo
-from keras_vit.models import (
-    Memory,
-    ViTConfig,
-    count_flops,
-    count_memory,
-    count_parameters,
-    count_training_flops,
-)
+from keras_vit import arguments, models, zoo
 from keras_vit.models.published import PLANNED
 from keras_vit.runs.recipe import Recipe
 from keras_vit.training.optimizers import state_per_weight
@@ -49,7 +41,7 @@ class Plan:
             TensorFlow on a CPU, but not on a GPU.
     """
 
-    config: ViTConfig
+    config: models.ViTConfig
     recipe: Recipe
     device: int
     inference: bool = False
@@ -88,9 +80,9 @@ class Plan:
         return "nothing" if self.inference else _LEARNING[self.recipe.trainable]
 
     @functools.cached_property
-    def memory(self) -> Memory:
+    def memory(self) -> models.Memory:
         """Memory in bytes, broken down by purpose: weights, gradients and so on."""
-        return count_memory(
+        return models.count_memory(
             self.config,
             self.recipe.batch_size // self.recipe.accumulation_steps,
             precision=self.precision,
@@ -144,12 +136,12 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as a dictionary that can be stored as JSON, with memory in bytes."""
-        image = step = count_flops(self.config)
+        image = step = models.count_flops(self.config)
         if not self.inference:
-            head_only = self.learning == "head"
-            step = count_training_flops(self.config, remat=self.recipe.remat, head_only=head_only)
+            options = {"remat": self.recipe.remat, "head_only": self.learning == "head"}
+            step = models.count_training_flops(self.config, **options)
         return {
-            "parameters": count_parameters(self.config),
+            "parameters": models.count_parameters(self.config),
             "image_flops": image,
             "step_flops": self.recipe.batch_size * step,
             "batch_size": self.recipe.batch_size,
