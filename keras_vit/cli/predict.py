@@ -179,11 +179,7 @@ def predict(
             rows = classes.read_bytes() if classes else None
             by = hashlib.sha256(rows or b"").hexdigest()
             identity = {"server": f"{server} {name} {version}", "classes_sha256": by}
-
-            def predict(images: Sequence[Any]) -> Iterator[Any]:
-                found = _ask(client, images, batch_size, rows)
-                return map(_of_classifier, found) if to else found
-
+            predict: Any = functools.partial(_ask, client, batch_size, rows, to is not None)
         else:
             network: Any = model
             if constructor:
@@ -292,9 +288,9 @@ def _write(
 
 
 def _ask(
-    client: Any, paths: Sequence[Any], batch_size: int, classes: bytes | None
+    client: Any, batch_size: int, classes: bytes | None, in_table: bool, paths: Sequence[Any]
 ) -> Iterator[Prediction]:
-    """Yields a server's predictions for image files."""
+    """Yields a server's predictions for image files, in a table only those of a classifier."""
     import numpy as np
 
     from keras_vit.export import Prediction
@@ -306,16 +302,13 @@ def _ask(
         options = {"batch_size": batch_size, "classes": classes}
         answers = iter(client.predict(readable, **options) if readable else ())
         for _, problem in batch:
-            yield Prediction(np.zeros(0), (), (), message=problem) if problem else next(answers)
-
-
-def _of_classifier(found: Any) -> Any:
-    if hasattr(found, "objects"):
-        raise ValueError(
-            "`--to` with `--server` must be for a classifier; `keras-vit predict EXPORT` writes "
-            "the objects that a detector finds. Received: a server with a detector"
-        )
-    return found
+            found = Prediction(np.zeros(0), (), (), message=problem) if problem else next(answers)
+            if in_table and hasattr(found, "objects"):
+                raise ValueError(
+                    "`--to` with `--server` must be for a classifier; `keras-vit predict EXPORT` "
+                    "writes the objects that a detector finds. Received: a server with a detector"
+                )
+            yield found
 
 
 def _header(text: str) -> tuple[str, str]:
