@@ -103,7 +103,8 @@ def _follow(context: DoctorContext) -> tuple[dict[str, float], dict[str, Any], s
         limit = _LARGE_IN_HALF if layer.compute_dtype == "float16" else _LARGE
         size = max(float(np.abs(values).max(initial=0.0)), largest.get(name, (0.0, 0.0))[0])
         largest[name] = size, limit
-        if _gate(layer) in _GATES:
+        kind = type(layer).__name__.lower()  # ReLU and ELU are layers too
+        if getattr(getattr(layer, "activation", None), "__name__", kind) in _GATES:
             closed = np.abs(values) <= _CLOSED * np.abs(_before_gate(layer, inputs))
             units = closed.all(axis=tuple(range(values.ndim - 1)))  # of each channel
             shut[name] = shut.get(name, True) & units
@@ -112,12 +113,6 @@ def _follow(context: DoctorContext) -> tuple[dict[str, float], dict[str, Any], s
         context.model(context.inputs(context.preprocessing, _FOLLOWED), training=False)
     silent = {name: float(np.mean(units)) for name, units in shut.items()}
     return silent, largest, bad[0] if bad else ""
-
-
-def _gate(layer: keras.layers.Layer) -> str:
-    """Returns the name of a layer's activation function."""
-    name = type(layer).__name__.lower()  # ReLU and ELU are layers too
-    return str(getattr(getattr(layer, "activation", None), "__name__", name))
 
 
 def _before_gate(layer: keras.layers.Layer, inputs: Any) -> np.ndarray:
