@@ -52,7 +52,13 @@ def rollout(
     if version is not None and step != "canary":
         raise ValueError(f"`--version` is only for canary. Received: --version with {step}")
     if step == "canary":
-        version = _find_version(models, name, version)
+        numbers = sorted(int(p.name) for p in (models / name).glob("*") if p.name.isdecimal())
+        if not numbers or version not in (None, *numbers):
+            raise ValueError(
+                f"`MODELS` must contain {name}/{version or 1}, as written by `keras-vit export RUN "
+                f"--to MODELS`. Received: MODELS={str(models)!r} with the versions {numbers}"
+            )
+        version = version or numbers[-1]  # by default the newest
     beside = models.resolve().parent
     current = beside / "config" / "models.config"
     config = config or (current if current.is_file() else beside / "models.config")
@@ -71,14 +77,3 @@ def rollout(
     for served in found.status():
         named = " ".join(label for label, number in labels if number == served.number)
         say(f"{served.number:>8}  {served.state:<10} {named} {served.error}".rstrip())
-
-
-def _find_version(models: Path, name: str, version: int | None) -> int:
-    """Returns the newest exported version, or `version` if it is exported."""
-    numbers = sorted(int(p.name) for p in (models / name).glob("*") if p.name.isdecimal())
-    if not numbers or version not in (None, *numbers):
-        raise ValueError(
-            f"`MODELS` must contain {name}/{version or 1}, as written by `keras-vit export RUN "
-            f"--to MODELS`. Received: MODELS={str(models)!r} with the versions {numbers}"
-        )
-    return version or numbers[-1]
