@@ -367,9 +367,8 @@ def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: 
 
 def _next(directory: Path, name: str) -> int:
     """Returns the next version number that neither the SavedModel nor the other files use."""
-    return max(
-        int(saved_model.next_version(directory / part).name) for part in (name, f"{name}-files")
-    )
+    folders = (directory / name, directory / f"{name}-files")
+    return max(int(saved_model.next_version(folder).name) for folder in folders)
 
 
 def _is_leftover(path: Path) -> bool:
