@@ -13,6 +13,7 @@ from keras_vit.constants import MAX_PIXELS
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
+Precision = Literal["float32", "bfloat16", "auto"]
 # Typer does not support lists of a `Literal`.
 Quantization = enum.StrEnum(
     "Quantization", ["all", "none", "float32", "float16", "int16x8", "int8", "dynamic_range"]
@@ -84,7 +85,7 @@ def export(
     max_bytes: Annotated[int, of_server("Maximum file size in bytes.", min=1)] = 20_000_000,
     max_pixels: Annotated[int, of_server("Maximum image size in pixels.", min=1)] = MAX_PIXELS,
     precision: Annotated[
-        Literal["float32", "bfloat16", "auto"],
+        Precision,
         of_server(
             "Precision of matrix products. bfloat16 must predict the same class for 99.5% of the "
             "images; auto selects it if the processor supports it."
