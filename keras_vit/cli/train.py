@@ -119,10 +119,10 @@ def train(
     if published:
         print(f"Starting from published weights: {published} (--weights none for random weights).")
     run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)
-    several = run_config.folds or (resume and (out / "fold_1").is_dir())
+    cross_validation = run_config.folds or (resume and (out / "fold_1").is_dir())
     try:
         with stoppable(out, "train"):
-            (training.train_folds if several else training.train)(
+            (training.train_folds if cross_validation else training.train)(
                 run_config,
                 out,
                 resume=resume,
