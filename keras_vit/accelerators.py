@@ -71,7 +71,7 @@ def proc_field(file: str, name: str) -> str:
 
 def _is_tpu(device: Path) -> bool:
     try:
-        vendor, kind = ((device / name).read_text("ascii") for name in ("vendor", "class"))
+        vendor, device_class = ((device / name).read_text("ascii") for name in ("vendor", "class"))
     except OSError:
         return False
-    return vendor.strip() == _GOOGLE and not kind.startswith(_DISKS_AND_NETWORK)
+    return vendor.strip() == _GOOGLE and not device_class.startswith(_DISKS_AND_NETWORK)

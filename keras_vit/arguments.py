@@ -63,8 +63,8 @@ def one_of(name: str, value: object, options: Sequence[object], hint: str = "") 
         return
     names = [option for option in options if isinstance(option, str)]
     hint = hint or (nearest(value, names) if isinstance(value, str) else "")
-    first = f"these.{hint} Options: " if hint else ""  # before a list that may be long
-    expected = first + ", ".join(repr(option) for option in options)
+    introduction = f"these.{hint} Options: " if hint else ""  # before a list that may be long
+    expected = introduction + ", ".join(repr(option) for option in options)
     raise ValueError(f"`{name}` must be one of {expected}. Received: {name}={value!r}")
 
 
@@ -182,12 +182,12 @@ def image_source(data: str | os.PathLike[str]) -> None:
     if path.is_file() and (remedy := next(remedies, None)):
         raise ValueError(f"`data` must be a folder or a table. {remedy} Received: data={spec!r}")
     scheme, colon, name = spec.partition(":")
-    if colon and (meant := [s for s in LIBRARIES if nearest(scheme, [s[:-1]])]):
-        hint = f" Did you mean '{meant[0]}{name}'?"
+    if colon and (similar := [s for s in LIBRARIES if nearest(scheme, [s[:-1]])]):
+        hint = f" Did you mean '{similar[0]}{name}'?"
     else:
-        beside = path.parent.iterdir() if path.parent.is_dir() else ()
+        neighbors = path.parent.iterdir() if path.parent.is_dir() else ()
         names = [
-            str(path.parent / p.name) for p in beside if p.is_dir() or p.suffix in TABLE_SUFFIXES
+            str(path.parent / p.name) for p in neighbors if p.is_dir() or p.suffix in TABLE_SUFFIXES
         ]
         hint = nearest(spec, ["digits", *names])
     raise ValueError(

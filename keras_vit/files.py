@@ -34,14 +34,14 @@ def read_file(name: str, path: str | os.PathLike[str]) -> bytes:
 
 @contextlib.contextmanager
 def naming_full_disk(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Converts an error of a full disk, of any library, to an `OSError` with the path."""
+    """Converts a disk-full error of any library to an `OSError` with the path."""
     try:
         yield
     except Exception as error:
-        full = os.strerror(errno.ENOSPC)
-        if full not in str(error):
+        message = os.strerror(errno.ENOSPC)
+        if message not in str(error):
             raise
-        raise OSError(errno.ENOSPC, full, os.fspath(path)) from error
+        raise OSError(errno.ENOSPC, message, os.fspath(path)) from error
 
 
 @contextlib.contextmanager
