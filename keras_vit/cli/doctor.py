@@ -60,8 +60,8 @@ def doctor(
     )
     table = Table("finding", "evidence and fix", show_lines=True)
     for finding in findings:
-        found = [finding.evidence, *([f"Fix: {finding.fix}"] if finding.fix else ())]
-        cells = (f"{finding.severity.upper()}\n{finding.name}", "\n".join(found))
+        lines = [finding.evidence, *([f"Fix: {finding.fix}"] if finding.fix else ())]
+        cells = (f"{finding.severity.upper()}\n{finding.name}", "\n".join(lines))
         table.add_row(*(Text(terminal(cell)) for cell in cells))
     Console(highlight=False).print(table)
     counts = [sum(f.severity == s for f in findings) for s in ("serious", "warning")]

@@ -26,10 +26,8 @@ from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import complete_preprocessing
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Result, Task
-from keras_vit.training import param_groups
+from keras_vit.training import distribution, param_groups
 from keras_vit.training.background_audit import BackgroundAudit
-from keras_vit.training.distribution import Devices
-from keras_vit.training.distribution import devices as select_devices
 from keras_vit.training.ema import EvaluateAverages, assign, averages
 from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.precision import precision_of, report_unused_accelerator
@@ -101,7 +99,7 @@ def fit_run(
     task_class = tasks.get(config.task)
     task_class.check_model(config.model)
     keras.utils.set_random_seed(config.recipe.seed)
-    devices = select_devices(config.strategy, getattr(config, "model_parallel", 1))
+    devices = distribution.devices(config.strategy, getattr(config, "model_parallel", 1))
     report_unused_accelerator(config.strategy)
     devices.check(config.recipe)
     with run.writing(task_class.command, resume=resume, writes=devices.is_chief):
@@ -202,7 +200,7 @@ def _is_from_earlier_version(run: RunFolder) -> bool:
     return "resize" not in run.as_written().get("recipe", {})
 
 
-def _with_full_batch(config: Config, images: int, devices: Devices) -> Config:
+def _with_full_batch(config: Config, images: int, devices: distribution.Devices) -> Config:
     """Reduces the batch size in a configuration if there are fewer images than one batch."""
     recipe = config.recipe
     parts = devices.replicas * recipe.accumulation_steps * (2 if recipe.augmentation.mixes else 1)

@@ -30,15 +30,10 @@ class RunState:
     """
 
     def __init__(
-        self,
-        run: RunFolder,
-        training_model: TrainingModel,
-        task: Task,
-        devices: Devices,
-        steps: int,
+        self, run: RunFolder, model: TrainingModel, task: Task, devices: Devices, steps: int
     ) -> None:
         self.run = run
-        self.training_model = training_model
+        self.training_model = model
         self.task = task
         self.devices = devices
         self.steps = steps
