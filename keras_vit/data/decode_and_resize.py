@@ -53,7 +53,7 @@ def decode(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
         Pixels (H, W, C), uint8, [0, 255].
 
     Raises:
-        tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
+        tf.errors.InvalidArgumentError: If the bytes are not a complete image of a known format.
 
     Examples:
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))
@@ -346,7 +346,7 @@ def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
         Model input (h, w, C), float32, with a static shape.
 
     Raises:
-        tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
+        tf.errors.InvalidArgumentError: If the bytes are not a complete image of a known format.
 
     Examples:
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))

@@ -93,7 +93,7 @@ def _segment(encoded: tf.Tensor) -> tf.Tensor:
         size = 2 + 256 * head[2] + head[3]
         return exif, ends, tf.where(head[1] == 0xFF, tf.ones_like(size), size)  # a fill byte
 
-    at, size = _found(encoded, tf.constant(2, tf.int64), block)
+    at, size = _find_block(encoded, tf.constant(2, tf.int64), block)
     return _cut(encoded, at + 4, size - 4)
 
 
@@ -112,11 +112,11 @@ def _chunk(encoded: tf.Tensor) -> tf.Tensor:
         # A checksum of 4 bytes follows the data in a PNG; the data of a WebP have an even length.
         return exif & known, ends, tf.where(png, size + 12, size + 8 + size % 2)
 
-    at, size = _found(encoded, 8 + 4 * riff, block)
+    at, size = _find_block(encoded, 8 + 4 * riff, block)
     return _cut(encoded, at + 8, size - 12 + 4 * riff)
 
 
-def _found(
+def _find_block(
     encoded: tf.Tensor, start: tf.Tensor, block: Callable[[tf.Tensor], tuple[tf.Tensor, ...]]
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the position and size of the Exif block; the size is 0 if there is none.
@@ -125,14 +125,14 @@ def _found(
     and the size of the block.
     """
 
-    def look(at: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def read_block(at: tf.Tensor) -> tuple[tf.Tensor, ...]:
         head = tf.io.decode_raw(_cut(encoded, at, _HEAD), tf.uint8, fixed_length=_HEAD)
         return at, *block(tf.cast(head, tf.int64))  # zero-padded
 
     at, exif, _, size = tf.while_loop(
         lambda at, exif, ends, size: ~exif & ~ends & (at < _size(encoded)),
-        lambda at, exif, ends, size: look(at + size),
-        look(start),
+        lambda at, exif, ends, size: read_block(at + size),
+        read_block(start),
         maximum_iterations=_BLOCKS,
     )
     return at, size * tf.cast(exif, tf.int64)
