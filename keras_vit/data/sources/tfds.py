@@ -29,8 +29,8 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
     set, if the dataset has one; with a split, all images of the split are one set.
     """
     builder, image, label, splits, tfds = _prepared(name, data_dir)
-    read = {part: _read(builder, split, image, label, tfds) for split, part in splits.items()}
-    rows = [(*row, part) for part, found in read.items() for row in found]
+    part_rows = {part: _read(builder, split, image, label, tfds) for split, part in splits.items()}
+    rows = [(*row, part) for part, split_rows in part_rows.items() for row in split_rows]
     names, encoded, labels, parts = zip(*rows, strict=True)
     return Examples(
         names=names,
@@ -52,8 +52,8 @@ def tfds_parts(
     """
     builder, image, label, splits, tfds = _prepared(name, data_dir)
     classes = [text.replace("/", "_") for text in builder.info.features[label].names]
-    whole = [split for split in builder.info.splits.values() if split.num_examples]
-    image_bytes = builder.info.dataset_size / sum(split.num_examples for split in whole)
+    nonempty_splits = [split for split in builder.info.splits.values() if split.num_examples]
+    image_bytes = builder.info.dataset_size / sum(split.num_examples for split in nonempty_splits)
 
     def images(part: Any, folder: str) -> Iterator[tuple[str, bool, bytes]]:
         for example in _encoded(builder, part, image, tfds).as_numpy_iterator():
