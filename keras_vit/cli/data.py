@@ -25,9 +25,7 @@ DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP, callback=opt.c
 
 @app.command(cls=Command)
 def check(
-    data: DataArgument,
-    task: opt.TaskOption = "classification",
-    json: opt.JsonOption = None,
+    data: DataArgument, task: opt.TaskOption = "classification", json: opt.JsonOption = None
 ) -> None:
     """Report unreadable files, duplicates, conflicting labels, class imbalance and blank images.
 

@@ -25,8 +25,7 @@ def doctor(
     sample: Annotated[int, opt.option("Maximum number of images to predict.", min=1)] = 256,
     batch_size: opt.BatchOption = 16,
     range_steps: Annotated[
-        int,
-        opt.option("Steps of the learning-rate range test, at least 10; 0 skips it.", min=0),
+        int, opt.option("Steps of the learning-rate range test, at least 10; 0 skips it.", min=0)
     ] = 60,
     json: opt.JsonOption = None,
 ) -> None:

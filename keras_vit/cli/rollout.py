@@ -11,10 +11,7 @@ from keras_vit.startup import start_keras
 
 
 def rollout(
-    step: Annotated[
-        Literal["canary", "promote", "back", "status"],
-        argument("STEP", "See above."),
-    ],
+    step: Annotated[Literal["canary", "promote", "back", "status"], argument("STEP", "See above.")],
     models: Annotated[
         Path,
         argument(
@@ -33,8 +30,7 @@ def rollout(
     server: Annotated[str, option("REST address of the server.")] = "http://localhost:8501",
     name: Annotated[str, option("Name of the model on the server.")] = "vit",
     timeout: Annotated[
-        float,
-        option("Timeout per step in seconds; large models take minutes to load.", min=1),
+        float, option("Timeout per step in seconds; large models take minutes to load.", min=1)
     ] = 900,
 ) -> None:
     """Roll out a new version on a running TensorFlow Serving server, or roll it back.

@@ -78,8 +78,7 @@ def train(
         ),
     ] = None,
     config: Annotated[
-        Path | None,
-        opt.run_option("Configuration file: config.yaml of a run, or your own."),
+        Path | None, opt.run_option("Configuration file: config.yaml of a run, or your own.")
     ] = None,
     resume: opt.ResumeOption = False,
     save_minutes: opt.SaveMinutesOption = None,

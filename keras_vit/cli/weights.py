@@ -43,8 +43,7 @@ def convert(
     source: Annotated[str, argument("SOURCE", _SOURCE_HELP)],
     target: Annotated[Path, argument("TARGET", _TARGET_HELP)],
     format: Annotated[
-        choices.Format | None,
-        option("Output format (default: by the name of TARGET)."),
+        choices.Format | None, option("Output format (default: by the name of TARGET).")
     ] = None,
     model: Annotated[
         str | None,
@@ -54,12 +53,10 @@ def convert(
         ),
     ] = None,
     heads: Annotated[
-        int | None,
-        option("Number of attention heads; required for non-standard sizes.", min=1),
+        int | None, option("Number of attention heads; required for non-standard sizes.", min=1)
     ] = None,
     image_size: Annotated[
-        str | None,
-        option("Image size: 224 or HEIGHTxWIDTH; required for non-square patch grids."),
+        str | None, option("Image size: 224 or HEIGHTxWIDTH; required for non-square patch grids.")
     ] = None,
     overwrite: Annotated[bool, option("Replace TARGET if it exists.", "--overwrite")] = False,
 ) -> None:

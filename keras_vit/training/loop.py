@@ -255,9 +255,7 @@ def build_training_model(objective: Objective, config: CommonConfig, steps: int)
     """Builds and compiles the Keras model that trains an objective according to the recipe."""
     recipe = config.recipe
     training_model = TrainingModel(
-        objective,
-        accumulation_steps=recipe.accumulation_steps,
-        clip_norm=recipe.clip_norm,
+        objective, accumulation_steps=recipe.accumulation_steps, clip_norm=recipe.clip_norm
     )
     training_model.compile(
         optimizer=build_optimizer(
