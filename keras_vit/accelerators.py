@@ -38,9 +38,9 @@ def lacks_avx512() -> bool:
 
 
 def enable_onednn() -> None:
-    """Sets `ONEDNN` on x86 processors with AVX2, which gain by it (docs/performance.md).
+    """Sets `ONEDNN` on x86 processors with AVX2, which become faster with it (docs/performance.md).
 
-    A value that is set already is kept, and nothing is set after TensorFlow's import.
+    An existing value is not changed, and nothing is set after TensorFlow's import.
     """
     if "tensorflow" not in sys.modules and "avx2" in cpu_features():
         os.environ.setdefault(ONEDNN, "1")

@@ -74,31 +74,31 @@ def among(*options: object) -> Callable[[str, object], None]:
 
 
 def optional(check: Callable[[str, object], Any]) -> Callable[[str, object], Any]:
-    """Returns the check of a value that may also be None, such as one of an annotated field."""
+    """Returns the check of a value, such as that of an annotated field, that may also be None."""
     return lambda name, value: None if value is None else check(name, value)
 
 
-def _integer(name: str, value: object, least: int, wanted: str) -> int:
+def _integer(name: str, value: object, least: int, rule: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
-        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
     return int(value)
 
 
-def _number(name: str, value: object, fits: Callable[[float], bool], wanted: str) -> float:
+def _number(name: str, value: object, fits: Callable[[float], bool], rule: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not fits(value):
-        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
     return float(value)
 
 
 # Checks of a named value, which return it as an integer or as a float, or raise `ValueError`.
-positive_int = partial(_integer, least=1, wanted="a positive integer")
-count = partial(_integer, least=0, wanted="a non-negative integer")
-positive = partial(_number, fits=lambda x: 0 < x <= _LARGEST, wanted="a positive number")
-non_negative = partial(_number, fits=lambda x: 0 <= x <= _LARGEST, wanted="a non-negative number")
-fraction = partial(_number, fits=lambda x: 0 <= x <= 1, wanted="in [0, 1]")
-positive_fraction = partial(_number, fits=lambda x: 0 < x <= 1, wanted="in (0, 1]")
-inner_fraction = partial(_number, fits=lambda x: 0 < x < 1, wanted="in (0, 1)")
-rate = partial(_number, fits=lambda x: 0 <= x < 1, wanted="a number in [0, 1)")
+positive_int = partial(_integer, least=1, rule="a positive integer")
+count = partial(_integer, least=0, rule="a non-negative integer")
+positive = partial(_number, fits=lambda x: 0 < x <= _LARGEST, rule="a positive number")
+non_negative = partial(_number, fits=lambda x: 0 <= x <= _LARGEST, rule="a non-negative number")
+fraction = partial(_number, fits=lambda x: 0 <= x <= 1, rule="in [0, 1]")
+positive_fraction = partial(_number, fits=lambda x: 0 < x <= 1, rule="in (0, 1]")
+inner_fraction = partial(_number, fits=lambda x: 0 < x < 1, rule="in (0, 1)")
+rate = partial(_number, fits=lambda x: 0 <= x < 1, rule="a number in [0, 1)")
 
 # Annotations of numeric fields, with the function that checks their range (`check_kinds`).
 Count = Annotated[int, count]
@@ -131,10 +131,10 @@ def check_kinds(settings: Any) -> None:
         if check := getattr(hints[field.name], "__metadata__", None):
             check[0](field.name, value)
             continue
-        kinds, wanted = _KINDS.get(annotation, ((object,), f"of the class {annotation}"))
-        other = annotation.istitle() and type(value).__name__ != annotation  # such as `Recipe`
-        if other or not isinstance(value, kinds):
-            raise ValueError(f"`{field.name}` must be {wanted}. Received: {field.name}={value!r}")
+        kinds, rule = _KINDS.get(annotation, ((object,), f"of the class {annotation}"))
+        mismatch = annotation.istitle() and type(value).__name__ != annotation  # such as `Recipe`
+        if mismatch or not isinstance(value, kinds):
+            raise ValueError(f"`{field.name}` must be {rule}. Received: {field.name}={value!r}")
 
 
 def hidden_size(value: int | None, num_heads: int) -> int:

@@ -63,7 +63,7 @@ def quiet_tensorflow() -> Iterator[None]:
     os.close(reader)
     os.close(writer)
     encoding, errors = original_stderr.encoding, original_stderr.errors
-    unfiltered_stderr = open(saved_fd, "w", 1, encoding, errors)  # noqa: SIM115 loggers keep it
+    unfiltered_stderr = open(saved_fd, "w", 1, encoding, errors)  # noqa: SIM115 used by loggers
     if original_stderr is sys.__stderr__:
         sys.stderr = unfiltered_stderr
     try:

@@ -30,7 +30,7 @@ def env() -> None:
     sizes = [proc_field("meminfo", name).split() for name in ("MemTotal", "MemAvailable")]
     _print("memory, free", ", ".join(f"{int(s[0]) / 2**20:.1f} GiB" if s else "-" for s in sizes))
     for name in _PACKAGES.split():
-        _print(name, next((found.version for found in metadata.distributions(name=name)), "-"))
+        _print(name, next((package.version for package in metadata.distributions(name=name)), "-"))
     start_keras()
     import keras
 

@@ -136,7 +136,7 @@ def export(
         to,
         name=name,
         quantizations={(): None, ("all",): "all", ("none",): ()}.get(variants, variants),
-        runtimes=[kind for kind, asked in (("onnx", onnx), ("openvino", openvino)) if asked],
+        runtimes=[kind for kind, enabled in (("onnx", onnx), ("openvino", openvino)) if enabled],
         examples=data,
         full=full,
         coverage=coverage,

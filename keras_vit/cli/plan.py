@@ -113,9 +113,9 @@ def _text(model: str, plan: Plan) -> str:
     if remedies:
         width = max(map(len, remedies))
         lines += ["", f"{'Settings to try (--set)':<{width}}{'MiB':>9}  largest batch size"]
-    for name, other in remedies.items():
-        mark = "fits" if other.fits else "too much"
-        lines.append(f"{name:<{width}}{_mib(other.total):>9}  {other.largest_batch:>21,}  {mark}")
+    for name, remedy in remedies.items():
+        mark = "fits" if remedy.fits else "too much"
+        lines.append(f"{name:<{width}}{_mib(remedy.total):>9}  {remedy.largest_batch:>21,}  {mark}")
     if not any(plan.fits for plan in (plan, *remedies.values())):
         hint = "" if plan.inference or recipe.trainable != ("*",) else ", or --frozen"
         reason = "None of these saves enough" if remedies else "No setting saves enough memory"

@@ -95,8 +95,8 @@ def decode_as_stored(
     `resize_and_crop` and `resize_for_training` apply the orientation at the model's size, which is
     faster. `ratio` computes the divisor of a JPEG's size, 1, 2 or 4, from (H, W) and orientation.
     """
-    encoded, one = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
-    orientation = exif.orientation(encoded) if preprocessing.exif_orientation else one
+    encoded, upright = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
+    orientation = exif.orientation(encoded) if preprocessing.exif_orientation else upright
 
     def jpeg() -> tuple[tf.Tensor, ...]:
         def decoded(ratio: int) -> tf.Tensor:

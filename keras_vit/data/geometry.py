@@ -1,4 +1,4 @@
-"""Parts of images that a model sees, in training, evaluation and serving.
+"""Parts of images that are a model's input, in training, evaluation and serving.
 
 Letters: H, W height and width of an upright image; h, w of the model input.
 """
@@ -64,8 +64,8 @@ def random_box(
     # The operator returns the whole image if no crop was found.
     largest = tf.cast(tf.reverse(sides, [0]), tf.float32) * (1 / ratio[0], ratio[1])
     fitting = tf.minimum(sides, tf.maximum(tf.cast(tf.round(largest), tf.int32), 1))
-    whole = tf.reduce_all(size == sides)
-    return tf.where(whole, (sides - fitting) // 2, begin), tf.where(whole, fitting, size)
+    is_whole = tf.reduce_all(size == sides)
+    return tf.where(is_whole, (sides - fitting) // 2, begin), tf.where(is_whole, fitting, size)
 
 
 def centered_geometry(sides: tf.Tensor, preprocessing: Preprocessing) -> Geometry:
@@ -140,7 +140,7 @@ def uncut_boxes(boxes: np.ndarray, geometry: Geometry, size: tuple[int, int]) ->
 
 
 def cut_off(sizes: Sizes, preprocessing: Preprocessing, patch: int = 16) -> str:
-    """Returns a sentence on images of which the center crop shows a small part, or `""`.
+    """Returns a sentence on images of which the center crop is a small part, or `""`.
 
     Args:
         sizes: Sizes of the images.
@@ -154,7 +154,7 @@ def cut_off(sizes: Sizes, preprocessing: Preprocessing, patch: int = 16) -> str:
     if preprocessing.resize != "crop" or not cut.any():
         return ""
     factor = float(np.median(relative[cut]))
-    shown = preprocessing.crop_fraction * float(np.median(np.minimum(relative, 1 / relative)[cut]))
+    share = preprocessing.crop_fraction * float(np.median(np.minimum(relative, 1 / relative)[cut]))
     high, wide = (
         math.ceil(side * max(1.0, by) / patch) * patch
         for side, by in ((height, 1 / factor), (width, factor))
@@ -162,6 +162,6 @@ def cut_off(sizes: Sizes, preprocessing: Preprocessing, patch: int = 16) -> str:
     return (
         f"{int(cut.sum())} of {len(cut)} images ({cut.mean():.0%}) are more than 4/3 times as wide "
         f"or as high as the model's input of {height} x {width} pixels (height x width): "
-        f"evaluation and serving see their center, {shown:.0%} of the longer side at the median. "
+        f"evaluation and serving see their center, {share:.0%} of the longer side at the median. "
         f"To see it all, use --image-size {high}x{wide}, --set resize=squash or --set resize=pad."
     )

@@ -24,8 +24,8 @@ from keras_vit.files import write_csv
 from keras_vit.storage.names import finder, order, take
 
 _PIXELS = "pixels"  # column of the digests of decoded images
-_DIGITS = 32  # of a SHA-256, which has 64
-_AT_ONCE = 2**20  # bytes that are read at once
+_DIGITS = 32  # of the 64 digits of a SHA-256
+_BLOCK_SIZE = 2**20  # bytes
 
 
 def require_trainable(examples: Examples) -> None:
@@ -167,7 +167,7 @@ def _groups(
     keys = [content, np.array(examples.columns[column])] if column else [content]
     for key in keys:
         _, first, value = np.unique(key, return_index=True, return_inverse=True)
-        links.append(np.stack((indices, np.where(key == "", indices, first[value]))))  # "": alone
+        links.append(np.stack((indices, np.where(key == "", indices, first[value]))))  # "": none
     pairs = np.concatenate(links, axis=1)
     graph = sparse.coo_array((np.ones(pairs.shape[1]), tuple(pairs)), (len(indices), len(indices)))
     return sparse.csgraph.connected_components(graph, directed=False)[1]
@@ -183,7 +183,7 @@ def _members(examples: Examples, groups: Sequence[Sequence[str]]) -> list[np.nda
 def _grouped(
     examples: Examples, groups: np.ndarray, folds: int, fold: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Holds out one of several stratified folds of whole groups."""
+    """Returns the training and held-out indices of one stratified fold of whole groups."""
     if len(np.unique(groups)) < folds or not 0 <= fold < folds or folds < 2:
         raise ValueError(
             "`folds` must be 2 or more, and at most the number of groups of images. Received: "
@@ -370,7 +370,7 @@ def short_digest(digest: str) -> str:
 
 
 def _columns(path: str | os.PathLike[str], column: str = "") -> Iterator[list[list[str]]]:
-    """Yields names, splits, digests and labels of some images; blank without such a column."""
+    """Yields names, splits, digests and labels of some images; empty without such a column."""
     with Path(path).open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         header = next(csv.reader(file), [])
     if missing := {"file", "split"}.difference(header):
@@ -382,7 +382,7 @@ def _columns(path: str | os.PathLike[str], column: str = "") -> Iterator[list[li
     types = dict.fromkeys(names, pyarrow.binary())
     batches = pyarrow.csv.open_csv(
         path,
-        pyarrow.csv.ReadOptions(block_size=_AT_ONCE),
+        pyarrow.csv.ReadOptions(block_size=_BLOCK_SIZE),
         pyarrow.csv.ParseOptions(newlines_in_values=True),
         pyarrow.csv.ConvertOptions(
             column_types=types, include_columns=names, include_missing_columns=True

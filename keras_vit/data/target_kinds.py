@@ -20,11 +20,11 @@ Examples = Any  # a `keras_vit.data.Examples`, which imports this module
 class TargetKind:
     """Base class of the kinds; a kind of a plugin overrides what differs.
 
-    The defaults are for targets that a task reads itself, without classes: any array of N entries,
-    such as paths of masks, that are equal or not.
+    The defaults are for targets that a task reads itself, without classes: any array of N entries
+    that can be compared, such as paths of masks.
     """
 
-    #: Whether targets lie in the image, as masks and boxes, and move with its pixels.
+    #: Whether targets have positions in the image, such as masks and boxes.
     dense = False
     #: Column of the targets in the CSV file of a split.
     column = "label"

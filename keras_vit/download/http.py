@@ -205,9 +205,9 @@ def _open(url: str, ranges: Mapping[str, str]) -> tuple[requests.Response, Seque
         target = urljoin(url, response.headers["Location"])
         old, new = urlsplit(url), urlsplit(target)
         if new.scheme not in ("https", old.scheme):
-            shown = new._replace(netloc=new.netloc.rpartition("@")[2]).geturl()  # no password
+            safe_url = new._replace(netloc=new.netloc.rpartition("@")[2]).geturl()  # no password
             raise ConnectionError(
-                f"refused to follow a redirect from {old.scheme} to {terminal(shown)}"
+                f"refused to follow a redirect from {old.scheme} to {terminal(safe_url)}"
             )
         if old.netloc != new.netloc:
             request_headers = {}

@@ -81,7 +81,7 @@ class Expected:
     def verify(
         self, path: Path, source: Source | None = None, *, of_publisher: bool = True
     ) -> tuple[str, str]:
-        """Verifies a file by `sha256` if it is known, otherwise by all other available checks.
+        """Verifies a file by `sha256` if it is given, otherwise by all other available checks.
 
         The metadata `source` is that of the publisher's server, or of a mirror.
         """

@@ -33,7 +33,7 @@ class File:
     convert: bool = False
     is_table: bool = False
     target: str = ""  # name in the new folder
-    pages: int = 0  # left out
+    pages: int = 0  # omitted further pages
     written: int | None = None  # modification time of the target, in ns, when it was written
 
 

@@ -1,4 +1,4 @@
-"""Audit of the images of a large dataset beside its training."""
+"""Audit of the images of a large dataset during its training."""
 
 from __future__ import annotations
 

@@ -170,15 +170,15 @@ def _cpu() -> Devices:
 
 
 def _mirrored() -> Devices:
-    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    names = [device.name for device in tf.config.list_logical_devices(kind)]
+    device_type = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    names = [device.name for device in tf.config.list_logical_devices(device_type)]
     if len(names) < 2:
         raise ValueError(
             "strategy='mirrored' needs at least two devices of one kind; with a single device, "
-            f"use strategy='auto'. Received: {len(names)} {kind}"
+            f"use strategy='auto'. Received: {len(names)} {device_type}"
         )
     strategy = _mirrored_strategy(tuple(names))
-    return Devices(f"{len(names)} {kind}s", replicas=len(names), strategy=strategy)
+    return Devices(f"{len(names)} {device_type}s", replicas=len(names), strategy=strategy)
 
 
 @functools.cache

@@ -299,8 +299,8 @@ def fit_remaining(
 
     if not recipe.epochs and not initial.epoch:
         held_out = batches(data.evaluation_dataset, validation, pad=multi_replica)
-        rest = -(-len(validation) // recipe.batch_size)
-        metrics = training_model.evaluate(held_out, steps=rest, verbose=0, return_dict=True)
+        num_batches = -(-len(validation) // recipe.batch_size)
+        metrics = training_model.evaluate(held_out, steps=num_batches, verbose=0, return_dict=True)
         state.end_epoch({f"val_{name}": value for name, value in metrics.items()})
     while state.progress.epoch < recipe.epochs and not state.stopped_early:
         progress = state.progress

@@ -104,13 +104,13 @@ def _reading(path: AnyPath, what: str) -> Iterator[None]:
 
 
 def _upright_sides(path: AnyPath) -> tuple[int, int]:
-    """Returns the height and width of an image; of one that cannot be read, those of a pixel."""
+    """Returns the height and width of an image; (1, 1) if it cannot be read."""
     try:
         with path.open("rb") as file, PIL.Image.open(file) as image:
             width, height = image.size
             turned = image.getexif().get(Base.Orientation, 1) in (5, 6, 7, 8)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
-        return 1, 1  # the audit names it
+        return 1, 1  # the audit reports it
     return (width, height) if turned else (height, width)
 
 

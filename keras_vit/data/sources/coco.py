@@ -51,7 +51,7 @@ class CocoMasks(Masks):
         return np.fromiter(targets, object, len(targets))
 
     def read(self, target: _Target) -> np.ndarray:
-        """Returns the classes of the pixels (H, W); small objects lie on top of large ones."""
+        """Returns the classes of the pixels (H, W); small objects cover large ones."""
         pixels = np.zeros((target.image["height"], target.image["width"]), np.uint8)
         areas = []
         for annotation in target.annotations:
@@ -135,8 +135,8 @@ def _read(path: AnyPath) -> Any:
         coco.dataset["images"], coco.dataset["annotations"], coco.dataset["categories"]
         for number, row in coco.anns.items():
             row["segmentation"]
-            for key, known in (("image_id", coco.imgs), ("category_id", coco.cats)):
-                if row[key] not in known:
+            for key, valid_ids in (("image_id", coco.imgs), ("category_id", coco.cats)):
+                if row[key] not in valid_ids:
                     raise ValueError(f"annotation {number} has the unknown {key} {row[key]}")
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise ValueError(

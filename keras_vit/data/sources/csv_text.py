@@ -121,11 +121,11 @@ def _read_cells(
     path: Path, text: str, names_image: Callable[[str], bool], notes: list[str]
 ) -> tuple[list[str], Lines]:
     def score(delimiter: str) -> tuple[int, bool, int]:
-        first: list[str] = []
+        first_row: list[str] = []
         with contextlib.suppress(ValueError):
-            first = next(_cells(path, text, delimiter), (0, first))[1]
-        known = len({cell.lower() for cell in first} & _NAMES)
-        return known, not known and any(map(names_image, first)), len(first)
+            first_row = next(_cells(path, text, delimiter), (0, first_row))[1]
+        num_known = len({cell.lower() for cell in first_row} & _NAMES)
+        return num_known, not num_known and any(map(names_image, first_row)), len(first_row)
 
     if separator_line := _EXCEL_SEPARATOR.match(text):
         # The line break stays, so that line numbers are those of the file.
@@ -217,12 +217,12 @@ def _known_names(
     header = [name.lower() if name.lower() in COLUMNS else name for name in header]
     for column in columns:
         names = _SYNONYMS[column]
-        lower = [name.lower() for name in header]
-        synonym = next((name for name in names.split() if name in lower), None)
+        lower_names = [name.lower() for name in header]
+        synonym = next((name for name in names.split() if name in lower_names), None)
         alternatives = CLASS_COLUMNS if column in CLASS_COLUMNS else ("file",)
         if synonym and not {*alternatives} & {*header}:
             notes.append(f"The column `{synonym}` of {path.name} is used as `{column}`.")
-            header[lower.index(synonym)] = column
+            header[lower_names.index(synonym)] = column
     if repeated := [name for name, count in Counter(header).items() if name and count > 1]:
         raise ValueError(
             f"The columns of a table must have different names. Received: {repeated} more than "

@@ -153,7 +153,7 @@ def _layout(
 
 
 def _top_folders(parents: Collection[str], prefix: str) -> set[str]:
-    """Returns the subfolders with images, or none if there are images beside them."""
+    """Returns the subfolders with images, or none if the folder itself has images."""
     inner = [_below(name, prefix) for name in parents]
     return {name.partition("/")[0] for name in inner} if all(inner) else set()
 

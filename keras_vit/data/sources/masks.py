@@ -95,9 +95,9 @@ def check_partners(images: Keys, others: Keys, what: str) -> None:
 def partner_key(parts: Sequence[str], without: Collection[str] = ()) -> tuple[str, str]:
     """Returns the split of a file, and its path without suffix, splits and some folders."""
     *parents, file = parts
-    lower = [part.lower() for part in parents]
-    split = next((SPLIT_NAMES[part] for part in lower if part in SPLIT_NAMES), "")
-    other_folders = [part for part in lower if part not in SPLIT_NAMES and part not in without]
+    names = [part.lower() for part in parents]
+    split = next((SPLIT_NAMES[part] for part in names if part in SPLIT_NAMES), "")
+    other_folders = [part for part in names if part not in SPLIT_NAMES and part not in without]
     return split, "/".join([*other_folders, PurePosixPath(file).stem])
 
 
@@ -154,7 +154,7 @@ def _values(masks: np.ndarray) -> set[int]:
     """Returns the values of all masks that can be read."""
     values: set[int] = set()
     for mask in masks:
-        with contextlib.suppress(ValueError):  # the audit names the file
+        with contextlib.suppress(ValueError):  # the audit reports the file
             values |= set(np.unique(stored_values(to_path(mask))).tolist())
     return values
 

@@ -57,15 +57,15 @@ def tfds_parts(
 
     def images(part: Any, folder: str) -> Iterator[tuple[str, bool, bytes]]:
         for example in _encoded(builder, part, image, tfds).as_numpy_iterator():
-            content, kind = example[image], image_format(example[image]) or ""
-            file = f"{example['tfds_id'].decode()}.{kind.lower()}"
+            content, format_name = example[image], image_format(example[image]) or ""
+            file = f"{example['tfds_id'].decode()}.{format_name.lower()}"
             yield f"{folder}{classes[int(example[label])]}/{file}", True, content
 
     parts: list[Part] = []
-    for split, kind in splits.items():
+    for split, role in splits.items():
         number = builder.info.splits[split].num_examples
         shards = min(number, math.ceil(number * image_bytes / shard_bytes) or 1)  # 0: size unknown
-        folder = f"{kind}/" if len(splits) > 1 else ""
+        folder = f"{role}/" if len(splits) > 1 else ""
         parts += [partial(images, part, folder) for part in tfds.even_splits(split, shards)]
     plan = {"source": f"tfds:{name}", "version": builder.info.full_name, "shards": len(parts)}
     return parts, plan
