@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-_LARGEST = sys.float_info.max
+_MAX_FLOAT = sys.float_info.max
 #: Beginnings of the URLs of object storage.
 URL_SCHEMES = ("s3://", "gs://")
 #: Beginnings of names of datasets of other libraries.
@@ -93,8 +93,8 @@ def _number(name: str, value: object, fits: Callable[[float], bool], rule: str) 
 # Checks of a named value, which return it as an integer or as a float, or raise `ValueError`.
 positive_int = partial(_integer, least=1, rule="a positive integer")
 count = partial(_integer, least=0, rule="a non-negative integer")
-positive = partial(_number, fits=lambda x: 0 < x <= _LARGEST, rule="a positive number")
-non_negative = partial(_number, fits=lambda x: 0 <= x <= _LARGEST, rule="a non-negative number")
+positive = partial(_number, fits=lambda x: 0 < x <= _MAX_FLOAT, rule="a positive number")
+non_negative = partial(_number, fits=lambda x: 0 <= x <= _MAX_FLOAT, rule="a non-negative number")
 fraction = partial(_number, fits=lambda x: 0 <= x <= 1, rule="in [0, 1]")
 positive_fraction = partial(_number, fits=lambda x: 0 < x <= 1, rule="in (0, 1]")
 inner_fraction = partial(_number, fits=lambda x: 0 < x < 1, rule="in (0, 1)")

@@ -16,7 +16,7 @@ from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 app = typer.Typer(help="Check, preview, convert and pack images.", no_args_is_help=True)
-_MOST_PIXELS = 2**27  # of all images of a preview, whose pixels need 12 bytes each
+_MAX_PIXELS = 2**27  # of all images of a preview, whose pixels need 12 bytes each
 MaxSideOption = Annotated[
     int | None, opt.option("Maximum side in pixels; larger images are shrunk.", min=1)
 ]
@@ -79,9 +79,9 @@ def preview(
         preprocessing = dataclasses.replace(preprocessing, size=size)
     examples = task_class.load(data)
     number = min(number, len(examples)) // 2 * 2 or 1  # images are mixed in pairs
-    if number * math.prod(preprocessing.size) > _MOST_PIXELS:
+    if number * math.prod(preprocessing.size) > _MAX_PIXELS:
         raise ValueError(
-            f"`--image-size` must be at most {_MOST_PIXELS // number:,} pixels for {number} "
+            f"`--image-size` must be at most {_MAX_PIXELS // number:,} pixels for {number} "
             f"images (`--number`). Received: {preprocessing.size[0]} x {preprocessing.size[1]}"
         )
     batches = sources.training_dataset(

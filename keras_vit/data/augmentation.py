@@ -17,7 +17,7 @@ from keras_vit.arguments import Count, Fraction, NonNegative, PositiveInt
 from keras_vit.constants import CROP_AREA, CROP_RATIO
 from keras_vit.data import augmentation_ops, exif
 from keras_vit.data.decode_and_resize import (
-    IN_TRAINING,
+    TRAINING_MINIMA,
     Stored,
     padded,
     ratio_of,
@@ -153,7 +153,7 @@ def ratio_for_crop(
         upright = exif.swapped(sides, orientation)
         size = random_box(upright, crop_seed, preprocessing, augmentation.crop_area)[1]
         shrinkage = tf.reduce_min(size) / max(preprocessing.size)
-        return ratio_of(sides, shrinkage, IN_TRAINING, preprocessing)
+        return ratio_of(sides, shrinkage, TRAINING_MINIMA, preprocessing)
 
     return ratio
 

@@ -18,12 +18,12 @@ from keras_vit.data.target_kinds import ClassIndex, MultiHot
 from keras_vit.preprocessing import Preprocessing
 
 # A class is rare below this fraction of the largest class's number of images.
-_RARE = 0.1
+_RARE_FRACTION = 0.1
 _SIZES = ("smallest", "median", "largest")
 # A size is odd if a side differs from the median by more than this factor.
-_ODD = 4.0
+_ODD_FACTOR = 4.0
 # Maximum of a dark image, of 255: pixels in [0, 1] that were written as integers.
-_DARK = 2
+_MAX_DARK = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class DatasetReport:
     def rare(self) -> dict[str, int]:
         """Image counts of all classes less than a tenth the size of the largest class."""
         largest = max(self.counts.values(), default=0)
-        return {name: n for name, n in self.counts.items() if n < _RARE * largest}
+        return {name: n for name, n in self.counts.items() if n < _RARE_FRACTION * largest}
 
     @property
     def near_duplicate_leaks(self) -> tuple[tuple[str, ...], ...]:
@@ -193,7 +193,7 @@ def check(
         sizes = {name: (int(h), int(w)) for name, (h, w) in zip(_SIZES, quantiles, strict=True)}
         median = quantiles[1]
         ratio = np.maximum(sides / median, median / sides).max(axis=1)
-        odd_sizes = [usable.names[int(i)] for i in np.flatnonzero(ratio > _ODD)]
+        odd_sizes = [usable.names[int(i)] for i in np.flatnonzero(ratio > _ODD_FACTOR)]
     ranges = found.ranges
     splits = dict(zip(examples.names, examples.splits, strict=True)) if examples.splits else {}
     groups = (*found.duplicates, *found.twins)
@@ -215,7 +215,7 @@ def check(
         sizes=sizes,
         odd_sizes=tuple(odd_sizes),
         flat=tuple(name for name in usable.names if ranges[name][0] == ranges[name][1]),
-        dark=tuple(name for name in usable.names if ranges[name][0] < ranges[name][1] <= _DARK),
+        dark=tuple(name for name in usable.names if ranges[name][0] < ranges[name][1] <= _MAX_DARK),
         refused=refused,
         ignored_pixels=0 if pixels is None else int(sides.prod(axis=1).sum() - pixels.sum()),
         images=None if isinstance(usable.kind, ClassIndex) else len(usable),

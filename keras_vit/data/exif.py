@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-_BLOCKS = 4096  # maximum number of blocks of a file searched for Exif
+_MAX_BLOCKS = 4096  # maximum number of blocks of a file searched for Exif
 _PREFIX = b"Exif\0\0"
 _HEAD = 10  # bytes: marker, length and prefix in a JPEG, length and name in a PNG and a WebP
 _ORIENTATION = 0x0112  # tag of the entry
@@ -133,7 +133,7 @@ def _find_block(
         lambda at, exif, ends, size: ~exif & ~ends & (at < _size(encoded)),
         lambda at, exif, ends, size: read_block(at + size),
         read_block(start),
-        maximum_iterations=_BLOCKS,
+        maximum_iterations=_MAX_BLOCKS,
     )
     return at, size * tf.cast(exif, tf.int64)
 

@@ -29,7 +29,7 @@ from keras_vit.files import write_json
 _RETRY_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
 _TIMEOUT = 30.0  # seconds without a byte
 _SLOWEST = 1000.0  # bytes per second, on average after `_TIMEOUT`
-_REDIRECTS = 10
+_MAX_REDIRECTS = 10
 _BLOCK = 1 << 18  # bytes
 _MIB = 1 << 20
 _HUB = "https://huggingface.co/"
@@ -196,7 +196,7 @@ def _open(url: str, ranges: Mapping[str, str]) -> tuple[requests.Response, Seque
     token = os.environ.get("HF_TOKEN", "").strip()
     if url.startswith(_HUB) and re.fullmatch(r"[!-~]+", token):
         request_headers["Authorization"] = f"Bearer {token}"
-    while len(response_headers) <= _REDIRECTS:
+    while len(response_headers) <= _MAX_REDIRECTS:
         response = _get(url, {**request_headers, "Accept-Encoding": "identity", **ranges})
         response_headers.append(response.headers)
         if not response.is_redirect:
@@ -212,7 +212,7 @@ def _open(url: str, ranges: Mapping[str, str]) -> tuple[requests.Response, Seque
         if old.netloc != new.netloc:
             request_headers = {}
         url = target
-    raise ConnectionError(f"more than {_REDIRECTS} redirects")
+    raise ConnectionError(f"more than {_MAX_REDIRECTS} redirects")
 
 
 def _get(url: str, headers: Mapping[str, str]) -> requests.Response:

@@ -109,9 +109,9 @@ class Plan:
     def largest_batch(self) -> int:
         """Largest batch size that fits without gradient accumulation; 0 if no batch size fits."""
         memory, recipe = self.memory, self.recipe
-        batch = memory.images + memory.activations + memory.passing  # the rest is fixed
-        image = batch * recipe.accumulation_steps // recipe.batch_size
-        return max(0, (self.device - self.total + batch) // image)
+        batch_bytes = memory.images + memory.activations + memory.passing  # the rest is fixed
+        image_bytes = batch_bytes * recipe.accumulation_steps // recipe.batch_size
+        return max(0, (self.device - self.total + batch_bytes) // image_bytes)
 
     def remedies(self) -> dict[str, Plan]:
         """Returns memory-saving changes in `--set` syntax: single changes, then combinations.
@@ -136,14 +136,14 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as a dictionary that can be stored as JSON, with memory in bytes."""
-        image = step = models.count_flops(self.config)
+        image_flops = step_flops = models.count_flops(self.config)
         if not self.inference:
             options = {"remat": self.recipe.remat, "head_only": self.learning == "head"}
-            step = models.count_training_flops(self.config, **options)
+            step_flops = models.count_training_flops(self.config, **options)
         return {
             "parameters": models.count_parameters(self.config),
-            "image_flops": image,
-            "step_flops": self.recipe.batch_size * step,
+            "image_flops": image_flops,
+            "step_flops": self.recipe.batch_size * step_flops,
             "batch_size": self.recipe.batch_size,
             "accumulation_steps": self.recipe.accumulation_steps,
             "precision": self.precision,

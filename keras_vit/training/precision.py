@@ -22,8 +22,8 @@ _REMEDIES = {
     ("tpu", "tensorflow"): 'pip install -U "jax[tpu]", and set KERAS_BACKEND=jax',
     ("tpu", "jax"): 'pip install -U "jax[tpu]"',
 }
-_NAMES = {"gpu": "GPU", "amd": "AMD GPU", "tpu": "TPU"}
-_HIDDEN = {"gpu": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
+_DISPLAY_NAMES = {"gpu": "GPU", "amd": "AMD GPU", "tpu": "TPU"}
+_VISIBILITY_VARIABLES = {"gpu": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 
 
 def best_precision(strategy: str = "auto") -> str:
@@ -44,12 +44,12 @@ def report_unused_accelerator(strategy: str = "auto") -> None:
     """Prints a note if this machine has a GPU or TPU that the backend does not detect."""
     accelerator, backend = accelerators.detect(), keras.backend.backend()
     remedy = _REMEDIES.get((accelerator, backend))
-    hidden = os.environ.get(_HIDDEN.get(accelerator, ""), "0") in ("", "-1")
+    hidden = os.environ.get(_VISIBILITY_VARIABLES.get(accelerator, ""), "0") in ("", "-1")
     intended = hidden or strategy == "cpu" or os.environ.get("JAX_PLATFORMS") == "cpu"
     if remedy is None or intended or _accelerator()[0] != "cpu":
         return
     print(
-        f"Training on the CPU: {backend} does not detect the {_NAMES[accelerator]} of this "
+        f"Training on the CPU: {backend} does not detect the {_DISPLAY_NAMES[accelerator]} of this "
         f"machine. To enable it: {remedy}",
         flush=True,
     )

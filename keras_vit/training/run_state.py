@@ -39,7 +39,7 @@ class RunState:
         self.steps = steps
         self.checkpoints = StateFiles(run.checkpoints, task.config.keep)
         self.progress = Progress(steps=steps)
-        self._copy: keras.Model | None = None
+        self._inference_model: keras.Model | None = None
         self._metrics: list[np.ndarray] | None = None
         self._saved_at = time.monotonic()
 
@@ -52,7 +52,7 @@ class RunState:
         rows = (*self.progress.history, {"epoch": epoch, **metrics})
         self.progress = Progress(epoch=epoch + 1, steps=self.steps, history=rows)
         values = self._values()
-        self.save_models(best=self.task.monitor is not None and self._since_best == 0)
+        self.save_models(best=self.task.monitor is not None and self._epochs_since_best == 0)
         self._write(values)
         self.write_history()
 
@@ -65,10 +65,10 @@ class RunState:
     @property
     def stopped_early(self) -> bool:
         """True if the validation result has not improved for `early_stopping` epochs."""
-        return 0 < self.task.config.recipe.early_stopping <= self._since_best
+        return 0 < self.task.config.recipe.early_stopping <= self._epochs_since_best
 
     @property
-    def _since_best(self) -> int:
+    def _epochs_since_best(self) -> int:
         """Number of complete epochs after the best epoch."""
         results = [self._result(row) for row in reversed(self.progress.history)]
         return max(range(len(results)), key=lambda i: (results[i], i), default=0)
@@ -92,19 +92,19 @@ class RunState:
 
     def save_models(self, best: bool) -> None:
         """Saves the current model as the last model and, if `best` is True, also as the best."""
-        if self._copy is None:
-            self._copy = self.task.inference_model(self.training_model.network)
+        if self._inference_model is None:
+            self._inference_model = self.task.inference_model(self.training_model.network)
         average = averages(self.training_model.optimizer)
         values = {} if average is None else {
             id(v): a for v, a in zip(self.training_model.trainable_variables, average, strict=True)
         }  # fmt: skip
-        self._copy.set_weights(merged_weights(self.training_model.network, values))
+        self._inference_model.set_weights(merged_weights(self.training_model.network, values))
         if not self.devices.is_chief:
             return
         if self.task.config.recipe.lora_rank:
             save_adapter(self.training_model.objective, self.run.path / "adapter.npz", values)
         with files.atomic_path(self.run.last) as temporary:
-            self._copy.save(temporary)
+            self._inference_model.save(temporary)
         if best:
             files.copy(self.run.last, self.run.best)
 

@@ -28,10 +28,10 @@ from keras_vit.storage.paths import AnyPath, files_of, is_local, names_below, to
 
 _CLASS_COLUMNS = CLASS_COLUMNS[:-1]
 _LABELS = CLASS_COLUMNS[-1]
-_TARGET = "target_"
-_OUTSIDE = os.path.join(os.pardir, "")
+_PREFIX = "target_"  # of the columns of targets
+_PARENT = os.path.join(os.pardir, "")
 _MAX_COMPARED = 20_000  # names; 300,000 take 12 seconds
-_ADDRESS = re.compile(r"\w+://")
+_URL = re.compile(r"\w+://")
 
 
 class NoClassesError(ValueError):
@@ -68,14 +68,14 @@ def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
     images = _Images(path)
     rows, notes = read_rows(
         path,
-        lambda cell: bool(_ADDRESS.match(cell) or images.find(cell)),
+        lambda cell: bool(_URL.match(cell) or images.find(cell)),
         classes=kind is not NUMBERS,
     )
     header = list(rows[0])
     columns = [name for name in _CLASS_COLUMNS if name in header] or [_LABELS]
     if kind is NUMBERS:
         values = [name for name in header if name not in ("file", "split")]
-        columns = [name for name in values if name.startswith(_TARGET)] or values or [_TARGET]
+        columns = [name for name in values if name.startswith(_PREFIX)] or values or [_PREFIX]
     if not {"file", *columns} <= {*header}:
         raise NoClassesError(
             "The table must have a header line (JSON Lines: keys) with the column `file` and one "
@@ -133,7 +133,7 @@ class _Images:
         missing, renamed, completed, num_outside = [], 0, [], 0
         folder = str(self.folder)
         for row in rows:
-            if not row["file"] or _ADDRESS.match(row["file"]):
+            if not row["file"] or _URL.match(row["file"]):
                 raise ValueError(
                     "`file` must be a path relative to the table, not a URL; download the images "
                     "first, or move the table beside them. Received: "
@@ -154,7 +154,7 @@ class _Images:
             else:
                 completed.append(f"{row['file']!r} as {name!r}")
             if os.path.isabs(name) or os.pardir in name:
-                num_outside += os.path.relpath(str(self.folder / name), folder).startswith(_OUTSIDE)
+                num_outside += os.path.relpath(str(self.folder / name), folder).startswith(_PARENT)
         if missing:
             closest_name = self.closest(missing[0]["file"])
             hint = f" (the closest name is {closest_name!r})" if closest_name else ""
@@ -279,7 +279,7 @@ def _numbers(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
                 numbers[index] = float(row[name])
             if not np.isfinite(numbers[index]):
                 raise _invalid(path, [name], row, f"`{name}` must be a finite number, as a target")
-    return targets, tuple(name.removeprefix(_TARGET) for name in columns)
+    return targets, tuple(name.removeprefix(_PREFIX) for name in columns)
 
 
 def _separator(cells: list[str]) -> str:

@@ -25,11 +25,11 @@ _SYNONYMS = {
     "label": "class category target class_name label_name species class_id classid",
     "labels": "tags classes categories attributes attribute_ids",
 }
-_NAMES = {*COLUMNS, *" ".join(_SYNONYMS.values()).split()}
+_KNOWN_NAMES = {*COLUMNS, *" ".join(_SYNONYMS.values()).split()}
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _MAX_PRINTED = 80  # characters of a damaged line
 _EXCEL_SEPARATOR = re.compile(r'"?sep=(.)"?[^\S\n]*(?=\n|$)', re.IGNORECASE)
-_INDEX = "unnamed:"  # begins the name of an index column that pandas wrote
+_INDEX_PREFIX = "unnamed:"  # begins the name of an index column that pandas wrote
 # Cells of a column with 1 for the images of a class, else 0.
 _TRUE = {"1", "1.0", "1,0", "true"}
 _BOOLEANS = _TRUE | {"0", "0.0", "0,0", "false"}
@@ -71,7 +71,7 @@ def read_rows(
                 notes.append(f"The column `{name}` of {path.name} is used as `file`.")
                 header[i] = "file"
                 break
-    indices = [i for i, n in enumerate(header) if n and not n.lower().startswith(_INDEX)]
+    indices = [i for i, n in enumerate(header) if n and not n.lower().startswith(_INDEX_PREFIX)]
     rows = []
     for line, cells in lines:
         if any(cells[len(header) :]):
@@ -124,7 +124,7 @@ def _read_cells(
         first_row: list[str] = []
         with contextlib.suppress(ValueError):
             first_row = next(_cells(path, text, delimiter), (0, first_row))[1]
-        num_known = len({cell.lower() for cell in first_row} & _NAMES)
+        num_known = len({cell.lower() for cell in first_row} & _KNOWN_NAMES)
         return num_known, not num_known and any(map(names_image, first_row)), len(first_row)
 
     if separator_line := _EXCEL_SEPARATOR.match(text):
@@ -202,7 +202,7 @@ def _cell(name: str, value: Any) -> str:
         if not all(cells) or any(SEPARATOR in cell for cell in cells):
             raise ValueError
         return SEPARATOR.join(cells)
-    if isinstance(value, (dict, list)) and name.strip().lower() in _NAMES:
+    if isinstance(value, (dict, list)) and name.strip().lower() in _KNOWN_NAMES:
         raise ValueError
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
     text.encode()  # raises UnicodeEncodeError, a ValueError, on lone surrogates

@@ -22,9 +22,9 @@ _CONTENT = (
     r"(.*[\W_])?(jpeg)?(images?|imgs?)([\W_]?part)?|jpe?gs?|pngs?|photos?|pictures?|frames?"
     rf"|{_MASKS}"
 )
-_NO_CLASS = re.compile(rf"(({_SPLIT})([\W_]?({_CONTENT}))?|{_CONTENT})[\W_]?\d*")
+_NON_CLASS_NAME = re.compile(rf"(({_SPLIT})([\W_]?({_CONTENT}))?|{_CONTENT})[\W_]?\d*")
 # Kind of an annotation file by its path relative to the data folder, in lowercase and with /.
-_KINDS = {
+_ANNOTATION_KINDS = {
     r"(.*/)?(_annotations\.coco|instances_.*|captions_.*|.*coco.*)\.json": "COCO annotations",
     r"(.*/)?(data|dataset)\.ya?ml": "the configuration of YOLO boxes",
     r"(.*/)?(labels|obj_train_data)/.*\.txt": "YOLO boxes",
@@ -67,7 +67,7 @@ def load_folder(folder: AnyPath) -> Examples:
         raise NoClassFoldersError(_no_images_message(folder, files))
     class_names = sorted({p[depth] for p in levels if len(p) > depth})
     _check_names(folder, class_names)
-    if all(_NO_CLASS.fullmatch(name.lower()) for name in class_names):
+    if all(_NON_CLASS_NAME.fullmatch(name.lower()) for name in class_names):
         raise NoClassFoldersError(
             "`data` must be a folder with one subfolder of images for each class, or with a table "
             f"of the classes. Received: data={str(folder)!r}, where the folders "
@@ -186,7 +186,7 @@ def _no_images_message(folder: AnyPath, files: FoundFiles) -> str:
 def unusable_annotations(folder: AnyPath) -> str:
     """Returns a sentence on an annotation file that classification cannot use, or `""`."""
     names = names_below(folder)
-    for pattern, kind in _KINDS.items():
+    for pattern, kind in _ANNOTATION_KINDS.items():
         if matches := [name for name in names if re.fullmatch(pattern, name.lower())]:
             return (
                 f"; {matches[0]} contains {kind}, which cannot be used: export the dataset again "

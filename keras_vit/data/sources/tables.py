@@ -13,15 +13,15 @@ from keras_vit.data.target_kinds import NUMBERS, TargetKind
 from keras_vit.storage.paths import AnyPath, placed
 
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
-_IN_SPLITS = ("_classes.csv", *TABLES)
-_OF_SPLIT = re.compile(
+_SPLIT_TABLES = ("_classes.csv", *TABLES)
+_SPLIT_STEM = re.compile(
     rf"({'|'.join(SPLIT_NAMES)})"
     r"([ _-]?(labels?|set|data|list|info|metadata|annotations?|classes|images?))?",
     re.IGNORECASE,
 )
 _WITHOUT_LABELS = re.compile("submission|predict", re.IGNORECASE)
 
-_DEPTH = 5  # folders within each other
+_MAX_DEPTH = 5  # folders within each other
 
 #: Path of each table and its split, or None for all splits.
 Tables = list[tuple[AnyPath, str | None]]
@@ -39,16 +39,16 @@ def tables_of(folder: AnyPath) -> Tables:
     tables: Tables = []
     for path in sorted(folder.iterdir()):
         if path.name.lower() in SPLIT_NAMES:
-            split_tables = [path / name for name in _IN_SPLITS if (path / name).is_file()]
+            split_tables = [path / name for name in _SPLIT_TABLES if (path / name).is_file()]
             tables += [(table, SPLIT_NAMES[path.name.lower()]) for table in split_tables[:1]]
-        elif path.suffix.lower() in TABLE_SUFFIXES and (match := _OF_SPLIT.fullmatch(path.stem)):
+        elif path.suffix.lower() in TABLE_SUFFIXES and (match := _SPLIT_STEM.fullmatch(path.stem)):
             tables.append((path, SPLIT_NAMES[match[1].lower()]))
     return tables if any(split == "train" for _, split in tables) else []
 
 
 def inner_tables(folder: AnyPath) -> tuple[AnyPath, Tables]:
     """Returns the tables of a folder without class folders, or of its only subfolder."""
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         if tables := tables_of(folder) or _other_tables(folder):
             return folder, tables
         inner = [p for p in folder.iterdir() if p.is_dir() and not is_ignored(p)]
