@@ -38,9 +38,9 @@ def lacks_avx512() -> bool:
 
 
 def enable_onednn() -> None:
-    """Sets `ONEDNN` on x86 processors with AVX2, which gain by it (docs/performance.md).
+    """Sets `ONEDNN` on x86 processors with AVX2, which become faster with it (docs/performance.md).
 
-    A value that is set already is kept, and nothing is set after TensorFlow's import.
+    An existing value is not changed, and nothing is set after TensorFlow's import.
     """
     if "tensorflow" not in sys.modules and "avx2" in cpu_features():
         os.environ.setdefault(ONEDNN, "1")
@@ -71,7 +71,7 @@ def proc_field(file: str, name: str) -> str:
 
 def _is_tpu(device: Path) -> bool:
     try:
-        vendor, kind = ((device / name).read_text("ascii") for name in ("vendor", "class"))
+        vendor, device_class = ((device / name).read_text("ascii") for name in ("vendor", "class"))
     except OSError:
         return False
-    return vendor.strip() == _GOOGLE and not kind.startswith(_DISKS_AND_NETWORK)
+    return vendor.strip() == _GOOGLE and not device_class.startswith(_DISKS_AND_NETWORK)

@@ -25,12 +25,12 @@ class OnePassAdam(keras.optimizers.Adam):
             super().update_step(gradient, variable, learning_rate)
             return
         index = self._get_variable_index(variable)
-        held = variable, self._momentums[index], self._velocities[index]
+        state = variable, self._momentums[index], self._velocities[index]
         gradient, rate = (ops.cast(x, variable.dtype) for x in (gradient, learning_rate))
         decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0
         step = ops.cast(self.iterations + 1, variable.dtype)
         update = fused_elementwise.one_pass(_update(self.beta_1, self.beta_2, self.epsilon))
-        for old, new in zip(held, update(*held, gradient, rate, rate * decay, step), strict=True):
+        for old, new in zip(state, update(*state, gradient, rate, rate * decay, step), strict=True):
             self.assign(old, new)
 
     def _apply_weight_decay(self, variables: Any) -> None:

@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-_LARGEST = sys.float_info.max
+_MAX_FLOAT = sys.float_info.max
 #: Beginnings of the URLs of object storage.
 URL_SCHEMES = ("s3://", "gs://")
 #: Beginnings of names of datasets of other libraries.
@@ -63,8 +63,8 @@ def one_of(name: str, value: object, options: Sequence[object], hint: str = "") 
         return
     names = [option for option in options if isinstance(option, str)]
     hint = hint or (nearest(value, names) if isinstance(value, str) else "")
-    first = f"these.{hint} Options: " if hint else ""  # before a list that may be long
-    expected = first + ", ".join(repr(option) for option in options)
+    introduction = f"these.{hint} Options: " if hint else ""  # before a list that may be long
+    expected = introduction + ", ".join(repr(option) for option in options)
     raise ValueError(f"`{name}` must be one of {expected}. Received: {name}={value!r}")
 
 
@@ -74,31 +74,31 @@ def among(*options: object) -> Callable[[str, object], None]:
 
 
 def optional(check: Callable[[str, object], Any]) -> Callable[[str, object], Any]:
-    """Returns the check of a value that may also be None, such as one of an annotated field."""
+    """Returns the check of a value, such as that of an annotated field, that may also be None."""
     return lambda name, value: None if value is None else check(name, value)
 
 
-def _integer(name: str, value: object, least: int, wanted: str) -> int:
+def _integer(name: str, value: object, least: int, rule: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
-        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
     return int(value)
 
 
-def _number(name: str, value: object, fits: Callable[[float], bool], wanted: str) -> float:
+def _number(name: str, value: object, fits: Callable[[float], bool], rule: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not fits(value):
-        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
     return float(value)
 
 
 # Checks of a named value, which return it as an integer or as a float, or raise `ValueError`.
-positive_int = partial(_integer, least=1, wanted="a positive integer")
-count = partial(_integer, least=0, wanted="a non-negative integer")
-positive = partial(_number, fits=lambda x: 0 < x <= _LARGEST, wanted="a positive number")
-non_negative = partial(_number, fits=lambda x: 0 <= x <= _LARGEST, wanted="a non-negative number")
-fraction = partial(_number, fits=lambda x: 0 <= x <= 1, wanted="in [0, 1]")
-positive_fraction = partial(_number, fits=lambda x: 0 < x <= 1, wanted="in (0, 1]")
-inner_fraction = partial(_number, fits=lambda x: 0 < x < 1, wanted="in (0, 1)")
-rate = partial(_number, fits=lambda x: 0 <= x < 1, wanted="a number in [0, 1)")
+positive_int = partial(_integer, least=1, rule="a positive integer")
+count = partial(_integer, least=0, rule="a non-negative integer")
+positive = partial(_number, fits=lambda x: 0 < x <= _MAX_FLOAT, rule="a positive number")
+non_negative = partial(_number, fits=lambda x: 0 <= x <= _MAX_FLOAT, rule="a non-negative number")
+fraction = partial(_number, fits=lambda x: 0 <= x <= 1, rule="in [0, 1]")
+positive_fraction = partial(_number, fits=lambda x: 0 < x <= 1, rule="in (0, 1]")
+inner_fraction = partial(_number, fits=lambda x: 0 < x < 1, rule="in (0, 1)")
+rate = partial(_number, fits=lambda x: 0 <= x < 1, rule="a number in [0, 1)")
 
 # Annotations of numeric fields, with the function that checks their range (`check_kinds`).
 Count = Annotated[int, count]
@@ -131,10 +131,10 @@ def check_kinds(settings: Any) -> None:
         if check := getattr(hints[field.name], "__metadata__", None):
             check[0](field.name, value)
             continue
-        kinds, wanted = _KINDS.get(annotation, ((object,), f"of the class {annotation}"))
-        other = annotation.istitle() and type(value).__name__ != annotation  # such as `Recipe`
-        if other or not isinstance(value, kinds):
-            raise ValueError(f"`{field.name}` must be {wanted}. Received: {field.name}={value!r}")
+        kinds, rule = _KINDS.get(annotation, ((object,), f"of the class {annotation}"))
+        mismatch = annotation.istitle() and type(value).__name__ != annotation  # such as `Recipe`
+        if mismatch or not isinstance(value, kinds):
+            raise ValueError(f"`{field.name}` must be {rule}. Received: {field.name}={value!r}")
 
 
 def hidden_size(value: int | None, num_heads: int) -> int:
@@ -182,12 +182,12 @@ def image_source(data: str | os.PathLike[str]) -> None:
     if path.is_file() and (remedy := next(remedies, None)):
         raise ValueError(f"`data` must be a folder or a table. {remedy} Received: data={spec!r}")
     scheme, colon, name = spec.partition(":")
-    if colon and (meant := [s for s in LIBRARIES if nearest(scheme, [s[:-1]])]):
-        hint = f" Did you mean '{meant[0]}{name}'?"
+    if colon and (similar := [s for s in LIBRARIES if nearest(scheme, [s[:-1]])]):
+        hint = f" Did you mean '{similar[0]}{name}'?"
     else:
-        beside = path.parent.iterdir() if path.parent.is_dir() else ()
+        neighbors = path.parent.iterdir() if path.parent.is_dir() else ()
         names = [
-            str(path.parent / p.name) for p in beside if p.is_dir() or p.suffix in TABLE_SUFFIXES
+            str(path.parent / p.name) for p in neighbors if p.is_dir() or p.suffix in TABLE_SUFFIXES
         ]
         hint = nearest(spec, ["digits", *names])
     raise ValueError(

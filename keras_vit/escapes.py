@@ -10,15 +10,15 @@ from typing import IO, Any
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# Underscores inside of words, and colons and dots outside of URLs, are no markup.
+# Underscores inside of words, and colons and dots outside of URLs, are not markup.
 _MARKUP = re.compile(r"[\\`*\[\]<>|$&~#]|_(?![^\W_])|(?<![^\W_])_|:(?=//)|(?<=www)\.")
-# With these, spreadsheets read a cell as a formula.
+# Beginnings of cells that spreadsheets read as formulas.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 def terminal(text: object) -> str:
     """Returns text whose control characters, which can move the cursor, are written as escapes."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(text))
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], str(text))
 
 
 def say(text: object, file: IO[str] | None = None) -> None:
@@ -39,7 +39,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """Returns a cell that is no formula: an apostrophe precedes text that could be one."""
+    """Returns a cell that is not a formula: an apostrophe precedes text that could be one."""
     formula = isinstance(value, str) and _FORMULA.match(value)
     return f"'{value}" if formula else value
 

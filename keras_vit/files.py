@@ -16,7 +16,7 @@ from typing import Any
 
 from keras_vit import arguments
 
-_LARGEST_IMAGE = 2**28  # bytes; 64 megapixels without compression are 192 MB
+_MAX_IMAGE_BYTES = 2**28  # bytes; 64 megapixels without compression are 192 MB
 
 
 def asset(name: str) -> str:
@@ -27,21 +27,21 @@ def asset(name: str) -> str:
 def read_file(name: str, path: str | os.PathLike[str]) -> bytes:
     """Returns the content of an image file, after a check of its kind and size."""
     arguments.regular_file(name, path)
-    if os.path.getsize(path) > _LARGEST_IMAGE:
+    if os.path.getsize(path) > _MAX_IMAGE_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
     return Path(path).read_bytes()
 
 
 @contextlib.contextmanager
 def naming_full_disk(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Converts an error of a full disk, of any library, to an `OSError` with the path."""
+    """Converts a disk-full error of any library to an `OSError` with the path."""
     try:
         yield
     except Exception as error:
-        full = os.strerror(errno.ENOSPC)
-        if full not in str(error):
+        message = os.strerror(errno.ENOSPC)
+        if message not in str(error):
             raise
-        raise OSError(errno.ENOSPC, full, os.fspath(path)) from error
+        raise OSError(errno.ENOSPC, message, os.fspath(path)) from error
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ _BRANDS = {
     **dict.fromkeys((b"avif", b"avis"), "AVIF"),
     b"crx ": "camera raw",
 }
-# Texts that are often found in place of an image, with the remedy: kind -> start.
+# Texts that are often stored in place of an image, with the remedy: kind -> start.
 _TEXTS = {
     "a data URI: decode the base64 text after its comma": rb"data:[\w/+.-]*[;,]",
     "base64 text: decode it": rb"/9j/|iVBORw0KGgo|R0lGOD|UklGR",
@@ -69,10 +69,10 @@ _HEAD = 132  # bytes; the longest signature (DICOM's) ends there
 
 def image_format(head: bytes, name: str = "") -> str | None:
     """Returns the format of an image file, or None if it is not a known image format."""
-    for found, signatures in _SIGNATURES.items():
+    for format_name, signatures in _SIGNATURES.items():
         if head.startswith(signatures):
-            raw = found == "TIFF" and _RAW_SUFFIX.search(name)
-            return "camera raw" if raw else found
+            is_raw = format_name == "TIFF" and _RAW_SUFFIX.search(name)
+            return "camera raw" if is_raw else format_name
     if head.startswith(b"DICM", 128):
         return "DICOM"
     if head.startswith(b"RIFF") and head.startswith(b"WEBP", 8):
@@ -80,8 +80,8 @@ def image_format(head: bytes, name: str = "") -> str | None:
     if head.startswith(b"ftyp", 4):
         # The compatible brands decide if the main brand (mif1) only means "an image".
         brands = [head[8:12], *(head[i : i + 4] for i in range(16, min(len(head), 64), 4))]
-        found_brands = [_BRANDS[brand] for brand in brands if brand in _BRANDS]
-        return "AVIF" if "AVIF" in found_brands else found_brands[0] if found_brands else None
+        known_brands = [_BRANDS[brand] for brand in brands if brand in _BRANDS]
+        return "AVIF" if "AVIF" in known_brands else known_brands[0] if known_brands else None
     # Two letters are too few: the size of the second header must also be valid.
     if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_HEADERS:
         return "BMP"

@@ -40,14 +40,14 @@ def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None
         return
     if not folder.is_dir():
         raise ValueError(f"`out` must be a folder. Received: out={str(folder)!r}, which is a file")
-    there = sorted(os.listdir(folder)) if names is None else names
-    starting = (_LOCK, f".{MARKER}")  # also the temporary file of another process's marker
-    found = [name for name in there if (folder / name).exists() and not name.startswith(starting)]
+    names = sorted(os.listdir(folder)) if names is None else names
+    prefixes = (_LOCK, f".{MARKER}")  # also the temporary file of another process's marker
+    files = [name for name in names if (folder / name).exists() and not name.startswith(prefixes)]
     # Checked after the listing: a process that starts meanwhile writes its marker first.
-    if found and not is_output(folder):
+    if files and not is_output(folder):
         raise ValueError(
             "`out` must be a new folder, or a folder created by keras-vit; other folders are not "
-            f"overwritten. Received: out={str(folder)!r}, which contains {', '.join(found[:5])}"
+            f"overwritten. Received: out={str(folder)!r}, which contains {', '.join(files[:5])}"
         )
 
 
@@ -79,13 +79,13 @@ def writing(
         )
     marker, created = folder / MARKER, not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / _LOCK, lambda: f"out={str(folder)!r}, in use by {_holder(marker)}"):
+    with exclusive_lock(folder / _LOCK, lambda: f"out={str(folder)!r}, in use by {_owner(marker)}"):
         new = not set(os.listdir(folder)) - {_LOCK}
         try:
             if new or marker.exists():
                 started = time.strftime("%Y-%m-%d %H:%M:%S")
-                holder = {"command": command, "process": os.getpid(), "host": platform.node()}
-                write_json(marker, {**holder, "started": started})
+                owner = {"command": command, "process": os.getpid(), "host": platform.node()}
+                write_json(marker, {**owner, "started": started})
             yield
         except BaseException:
             if new and not set(os.listdir(folder)) - {MARKER, _LOCK}:
@@ -99,8 +99,8 @@ def writing(
                 marker.write_bytes(b"")
 
 
-def alone(lock: Path, received: Callable[[], str]) -> contextlib.AbstractContextManager[Any]:
-    """Acquires a lock file; raises a `ValueError` that contains `received` if it is locked."""
+def exclusive_lock(lock: Path, reason: Callable[[], str]) -> contextlib.AbstractContextManager[Any]:
+    """Acquires a lock file; raises a `ValueError` that contains `reason` if it is locked."""
     import filelock
 
     try:
@@ -108,17 +108,17 @@ def alone(lock: Path, received: Callable[[], str]) -> contextlib.AbstractContext
     except filelock.Timeout:
         raise ValueError(
             "The output must not be in use by another process. Wait until the other process has "
-            f"finished, or stop it. Received: {received()}"
+            f"finished, or stop it. Received: {reason()}"
         ) from None
 
 
-def _holder(marker: Path) -> str:
+def _owner(marker: Path) -> str:
     for _ in range(20):  # until the process with the lock has written its marker
         with contextlib.suppress(OSError, ValueError, KeyError):
-            found = json.loads(marker.read_text(encoding="utf-8"))
+            owner = json.loads(marker.read_text(encoding="utf-8"))
             return (
-                f"`keras-vit {found['command']}`, process {found['process']} on {found['host']} "
-                f"since {found['started']}"
+                f"`keras-vit {owner['command']}`, process {owner['process']} on {owner['host']} "
+                f"since {owner['started']}"
             )
         time.sleep(0.05)
     return "another process"

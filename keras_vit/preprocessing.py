@@ -20,12 +20,12 @@ RESIZE_METHODS = ("crop", "squash", "squash_crop", "pad")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
 CHANNELS = {"rgb": 3, "bgr": 3, "grayscale": 1}
 NAMES_IN_FILES = "labels"  # key of `class_names`
-_MOST_PIXELS = 2**27  # before the center crop
-_OPTIONAL = (
+_MAX_PIXELS = 2**27  # before the center crop
+_OPTIONAL_FIELDS = (
     *("thresholds", "task", "set_threshold", "coverage"),
     *("ood_threshold", "false_alarm_rate", "training_images"),
 )
-_LATER = ("exif_orientation", "dct_scaling")  # false in files of earlier versions
+_LATER_FIELDS = ("exif_orientation", "dct_scaling")  # false in files of earlier versions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,9 +108,9 @@ class Preprocessing:
         arguments.positive_fraction("crop_fraction", self.crop_fraction)
         # A frozen dataclass can only be normalized with object.__setattr__.
         object.__setattr__(self, "size", arguments.size_pair("size", self.size))
-        if math.prod(self.size) > _MOST_PIXELS * self.crop_fraction**2:
+        if math.prod(self.size) > _MAX_PIXELS * self.crop_fraction**2:
             raise ValueError(
-                f"`size` must be at most {_MOST_PIXELS:,} pixels before the crop. Received: "
+                f"`size` must be at most {_MAX_PIXELS:,} pixels before the crop. Received: "
                 f"size={self.size}, crop_fraction={self.crop_fraction!r}"
             )
         for name in ("mean", "std"):
@@ -250,7 +250,7 @@ class Preprocessing:
         that versions without these fields read all other files, and reject these.
         """
         config = dataclasses.asdict(self)
-        for name in (*_OPTIONAL, *_LATER):
+        for name in (*_OPTIONAL_FIELDS, *_LATER_FIELDS):
             if not config[name]:
                 del config[name]
         names = {"class_names": NAMES_IN_FILES}
@@ -265,7 +265,7 @@ class Preprocessing:
         values: dict[str, Any] = {
             names.get(k, k): tuple(v) if isinstance(v, list) else v for k, v in config.items()
         }
-        return cls(**{**dict.fromkeys(_LATER, False), **values})
+        return cls(**{**dict.fromkeys(_LATER_FIELDS, False), **values})
 
 
 def _float32(values: Any) -> Any:

@@ -14,16 +14,16 @@ THRESHOLDS = "thresholds.txt"
 
 def texts(preprocessing: Preprocessing) -> dict[str, str]:
     """Returns the contents of an exported model's preprocessing files, keyed by file name."""
-    found = {
+    contents = {
         PREPROCESSING: json.dumps(preprocessing.get_config(), indent=2, ensure_ascii=False) + "\n",
     }
     if preprocessing.class_names:
-        found[LABELS] = "".join(
+        contents[LABELS] = "".join(
             f"{' '.join(label.split())}\n" for label in preprocessing.class_names
         )
     if preprocessing.thresholds:
-        found[THRESHOLDS] = "".join(f"{threshold!r}\n" for threshold in preprocessing.thresholds)
-    return found
+        contents[THRESHOLDS] = "".join(f"{threshold!r}\n" for threshold in preprocessing.thresholds)
+    return contents
 
 
 def write_preprocessing(preprocessing: Preprocessing, folder: Path) -> None:
@@ -34,27 +34,27 @@ def write_preprocessing(preprocessing: Preprocessing, folder: Path) -> None:
 
 def lines(path: Path, count: int) -> tuple[str, ...]:
     """Returns the `count` lines of `labels.txt` or `thresholds.txt`."""
-    found = tuple(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
-    if len(found) != count:
+    file_lines = tuple(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    if len(file_lines) != count:
         raise ValueError(
             f"`path` must have one line for each of the {count} classes in {path.name}. "
-            f"Received: {len(found)} lines in {path}"
+            f"Received: {len(file_lines)} lines in {path}"
         )
-    return found
+    return file_lines
 
 
 def numbers(path: Path, count: int) -> tuple[float, ...]:
     """Returns the `count` thresholds in `thresholds.txt`."""
-    found = []
+    values = []
     for number, line in enumerate(lines(path, count), 1):
         try:
-            found.append(float(line))
+            values.append(float(line))
         except ValueError as error:
             raise ValueError(
                 f"`path` must have a number in each line of {path.name}. "
                 f"Received: {line!r} in line {number} of {path}"
             ) from error
-    return tuple(found)
+    return tuple(values)
 
 
 def parse(preprocessing: str | bytes, artifact: str) -> Preprocessing:

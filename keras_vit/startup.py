@@ -33,9 +33,9 @@ def start_keras() -> None:
     """
     if hasattr(sys.modules["keras_vit"], "__all__"):
         return
-    until_the_end = contextlib.ExitStack()
-    until_the_end.enter_context(quiet_tensorflow())
-    atexit.register(until_the_end.close)
+    exit_stack = contextlib.ExitStack()
+    exit_stack.enter_context(quiet_tensorflow())
+    atexit.register(exit_stack.close)
     importlib.reload(sys.modules["keras_vit"])
 
 
@@ -47,29 +47,30 @@ def quiet_tensorflow() -> Iterator[None]:
     Python's own output goes directly to stderr, which may be a terminal. With
     TF_CPP_MIN_LOG_LEVEL=0, set by `--verbose`, nothing is removed.
     """
-    outside = sys.stderr
-    if os.environ.get(LOG_LEVEL) == "0" or outside is None:
+    original_stderr = sys.stderr
+    if os.environ.get(LOG_LEVEL) == "0" or original_stderr is None:
         yield
         return
-    outside.flush()
+    original_stderr.flush()
     reader, writer = os.pipe()
     command = [sys.executable, "-IS", "-c", _FILTER]
     # In a separate session, so that Ctrl-C does not end the process.
     process = subprocess.Popen(
         command, stdin=reader, stdout=subprocess.DEVNULL, start_new_session=True
     )
-    kept = os.dup(2)
+    saved_fd = os.dup(2)
     os.dup2(writer, 2)
     os.close(reader)
     os.close(writer)
-    direct = open(kept, "w", 1, outside.encoding, outside.errors)  # noqa: SIM115 loggers keep it
-    if outside is sys.__stderr__:
-        sys.stderr = direct
+    encoding, errors = original_stderr.encoding, original_stderr.errors
+    unfiltered_stderr = open(saved_fd, "w", 1, encoding, errors)  # noqa: SIM115 used by loggers
+    if original_stderr is sys.__stderr__:
+        sys.stderr = unfiltered_stderr
     try:
         yield
     finally:
         sys.stderr.flush()
-        sys.stderr = outside if sys.stderr is direct else sys.stderr
-        os.dup2(kept, 2)
+        sys.stderr = original_stderr if sys.stderr is unfiltered_stderr else sys.stderr
+        os.dup2(saved_fd, 2)
         with contextlib.suppress(subprocess.TimeoutExpired):  # a child may keep the pipe open
             process.wait(timeout=5)

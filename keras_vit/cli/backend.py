@@ -21,12 +21,12 @@ def prefer_jax_on_tpu(strategy: str | None, config: Path | None = None) -> None:
     """
     import yaml
 
-    chosen = strategy or _stored(config, "strategy", yaml.safe_load)
-    if os.environ.get("KERAS_BACKEND") or chosen not in (None, "auto", "jax"):
+    strategy_name = strategy or _read_field(config, "strategy", yaml.safe_load)
+    if os.environ.get("KERAS_BACKEND") or strategy_name not in (None, "auto", "jax"):
         return
-    # TensorFlow in keras.json is no explicit choice: Keras writes this default on first import.
+    # TensorFlow in keras.json is not an explicit choice: Keras writes this default on first import.
     folder = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
-    backend = _stored(folder / "keras.json", "backend", json.loads)
+    backend = _read_field(folder / "keras.json", "backend", json.loads)
     if backend not in (None, "tensorflow") or accelerators.detect() != "tpu":
         return
     if importlib.util.find_spec("jax") and importlib.util.find_spec("libtpu"):
@@ -38,7 +38,7 @@ def prefer_jax_on_tpu(strategy: str | None, config: Path | None = None) -> None:
         )
 
 
-def _stored(path: Path | None, name: str, parse: Callable[[str], Any]) -> object:
+def _read_field(path: Path | None, name: str, parse: Callable[[str], Any]) -> object:
     """Returns a field of a YAML or JSON file, or None without such a file or field."""
     try:
         return parse(path.read_text(encoding="utf-8")).get(name) if path else None

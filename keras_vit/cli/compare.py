@@ -19,16 +19,16 @@ def compare(
     context: typer.Context,
     models: Annotated[
         str,
-        opt.of_images(
+        opt.image_option(
             "Models to compare: constructors (`keras-vit models`), keras.applications models "
             "such as ResNet50, or run folders (not trained again).",
             metavar="NAME,NAME",
         ),
     ],
-    data: Annotated[str, opt.of_images(opt.DATA_HELP, callback=opt.check_data)],
+    data: Annotated[str, opt.image_option(opt.DATA_HELP, callback=opt.check_data)],
     weights: Annotated[
         list[str] | None,
-        opt.of_images(
+        opt.image_option(
             "Initial weights of a model: a name, file or URL; `imagenet` or a file for "
             "keras.applications. Random weights without it. May be repeated.",
             metavar="NAME=WEIGHTS",
@@ -47,7 +47,7 @@ def compare(
     precision: opt.PrecisionOption = None,
     seed: opt.SeedOption = None,
     strategy: opt.StrategyOption = None,
-    out: Annotated[Path, opt.of_run("Output folder.")] = Path("comparison"),
+    out: Annotated[Path, opt.run_option("Output folder.")] = Path("comparison"),
 ) -> None:
     """Train models on the same data split with the same recipe; compare accuracy and cost.
 
@@ -56,13 +56,13 @@ def compare(
 
     keras-vit compare --models ViTTi16,ResNet50 --data photos --weights ViTTi16=imagenet
     """
-    start = _weights(weights)
+    initial_weights = _weights(weights)
     names = [name.strip() for name in models.split(",") if name.strip()]
     for name in names:
         if "/" in name:
             opt.check_exists("--models", Path(name), "constructors or run folders")
     opt.check_out("--out", out, ("comparison.md", "comparison.json", "curves.png"))
-    numbers = opt.recipe_settings(context)
+    settings = opt.recipe_settings(context)
     # This process only reads images; the training processes need the GPU memory.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     prefer_jax_on_tpu(strategy)
@@ -72,24 +72,24 @@ def compare(
     # The model and its weights are replaced for each model.
     changes = opt.config_settings(context, training.RunConfig) | {"model": "", "weights": None}
     recipe = recipe or tasks.get(task).recipe
-    config = training.RunConfig(recipe=training.recipe(recipe).replace(**numbers), **changes)
+    config = training.RunConfig(recipe=training.recipe(recipe).replace(**settings), **changes)
     print(
         f"Each model is trained with the recipe {recipe} (--recipe) for {config.recipe.epochs} "
         "epochs; keras.applications models are trained without layer-wise decay.\n",
         flush=True,
     )
     with stoppable(out):
-        found = reports.compare(config, names, out, start=start)
-    say(f"\n{found.markdown()}")
+        report = reports.compare(config, names, out, start=initial_weights)
+    say(f"\n{report.markdown()}")
     print(f"Written: {out}/comparison.md, comparison.json and curves.png")
 
 
-def _weights(given: list[str] | None) -> dict[str, str]:
-    read = {}
-    for item in given or []:
+def _weights(items: list[str] | None) -> dict[str, str]:
+    weights = {}
+    for item in items or []:
         name, equals, value = item.partition("=")
         if not equals or not name or not value:
             raise ValueError(f"`--weights` must be NAME=WEIGHTS. Received: --weights {item}")
         opt.check_weights("--weights", value)
-        read[name.strip()] = opt.absolute(value) or value
-    return read
+        weights[name.strip()] = opt.absolute(value) or value
+    return weights

@@ -16,7 +16,7 @@ from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 app = typer.Typer(help="Check, preview, convert and pack images.", no_args_is_help=True)
-_MOST_PIXELS = 2**27  # of all images of a preview, whose pixels need 12 bytes each
+_MAX_PIXELS = 2**27  # of all images of a preview, whose pixels need 12 bytes each
 MaxSideOption = Annotated[
     int | None, opt.option("Maximum side in pixels; larger images are shrunk.", min=1)
 ]
@@ -25,9 +25,7 @@ DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP, callback=opt.c
 
 @app.command(cls=Command)
 def check(
-    data: DataArgument,
-    task: opt.TaskOption = "classification",
-    json: opt.JsonOption = None,
+    data: DataArgument, task: opt.TaskOption = "classification", json: opt.JsonOption = None
 ) -> None:
     """Report unreadable files, duplicates, conflicting labels, class imbalance and blank images.
 
@@ -40,10 +38,10 @@ def check(
     from keras_vit import tasks
 
     examples = tasks.get(task).load(data)
-    found = sources.check(examples)
-    say(found.text())
-    opt.write_json(json, found.to_json())
-    if found.blocking:
+    report = sources.check(examples)
+    say(report.text())
+    opt.write_json(json, report.to_json())
+    if report.blocking:
         raise typer.Exit(1)
 
 
@@ -73,21 +71,21 @@ def preview(
     from keras_vit.visualization import drawing
 
     drawing.check_picture(out)
-    kind = tasks.get(task)
-    recipe = recipe or kind.recipe
-    chosen = training.recipe(recipe).replace(**settings)
+    task_class = tasks.get(task)
+    recipe = recipe or task_class.recipe
+    chosen_recipe = training.recipe(recipe).replace(**settings)
     preprocessing = models.default_preprocessing(zoo.constructor(model).config)
-    if size := size or chosen.image_size:
+    if size := size or chosen_recipe.image_size:
         preprocessing = dataclasses.replace(preprocessing, size=size)
-    examples = kind.load(data)
+    examples = task_class.load(data)
     number = min(number, len(examples)) // 2 * 2 or 1  # images are mixed in pairs
-    if number * math.prod(preprocessing.size) > _MOST_PIXELS:
+    if number * math.prod(preprocessing.size) > _MAX_PIXELS:
         raise ValueError(
-            f"`--image-size` must be at most {_MOST_PIXELS // number:,} pixels for {number} "
+            f"`--image-size` must be at most {_MAX_PIXELS // number:,} pixels for {number} "
             f"images (`--number`). Received: {preprocessing.size[0]} x {preprocessing.size[1]}"
         )
     batches = sources.training_dataset(
-        examples, preprocessing, chosen.augmentation, batch_size=number, epochs=1, seed=seed
+        examples, preprocessing, chosen_recipe.augmentation, batch_size=number, epochs=1, seed=seed
     )
     try:
         images, targets = next(iter(batches))
@@ -96,8 +94,8 @@ def preview(
             "`DATA` must contain only images that can be decoded; `keras-vit data check` lists "
             f"the images that cannot. Received: {data}"
         ) from error
-    shown = preprocessing.to_rgb(preprocessing.unscale(images.numpy()))
-    kind(None).draw_batch(shown, targets, examples.class_names, out)
+    pixels = preprocessing.to_rgb(preprocessing.unscale(images.numpy()))
+    task_class(None).draw_batch(pixels, targets, examples.class_names, out)
     print(f"Written: {out} ({number} images with the augmentation of the recipe {recipe})")
 
 
@@ -194,10 +192,10 @@ def pack(
         from keras_vit.data.sources.tfds import tfds_parts
 
         parts, plan = tfds_parts(source.removeprefix("tfds:"), packing.SHARD_BYTES)
-        found = packing.pack_parts(parts, dest, plan)
+        packed = packing.pack_parts(parts, dest, plan)
     else:
-        found = packing.pack(source, dest, max_side=max_side, processes=processes)
-    print(f"Written: {dest} ({found.text()})")
+        packed = packing.pack(source, dest, max_side=max_side, processes=processes)
+    print(f"Written: {dest} ({packed.text()})")
     print(f"\nNext: {arguments.command('data', 'check', dest)}")
 
 

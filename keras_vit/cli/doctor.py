@@ -25,8 +25,7 @@ def doctor(
     sample: Annotated[int, opt.option("Maximum number of images to predict.", min=1)] = 256,
     batch_size: opt.BatchOption = 16,
     range_steps: Annotated[
-        int,
-        opt.option("Steps of the learning-rate range test, at least 10; 0 skips it.", min=0),
+        int, opt.option("Steps of the learning-rate range test, at least 10; 0 skips it.", min=0)
     ] = 60,
     json: opt.JsonOption = None,
 ) -> None:
@@ -60,8 +59,8 @@ def doctor(
     )
     table = Table("finding", "evidence and fix", show_lines=True)
     for finding in findings:
-        found = [finding.evidence, *([f"Fix: {finding.fix}"] if finding.fix else ())]
-        cells = (f"{finding.severity.upper()}\n{finding.name}", "\n".join(found))
+        lines = [finding.evidence, *([f"Fix: {finding.fix}"] if finding.fix else ())]
+        cells = (f"{finding.severity.upper()}\n{finding.name}", "\n".join(lines))
         table.add_row(*(Text(terminal(cell)) for cell in cells))
     Console(highlight=False).print(table)
     counts = [sum(f.severity == s for f in findings) for s in ("serious", "warning")]

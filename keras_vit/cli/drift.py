@@ -31,7 +31,7 @@ def drift(
     start_keras()
     from keras_vit.reports import write_drift
 
-    found = write_drift(run, paths, out, batch_size=batch_size, verbose=int(sys.stdout.isatty()))
-    print(found.text())
-    lost = f", {len(found.unreadable)} of which cannot be read" if found.unreadable else ""
-    print(f"\nWritten: {out / 'index.html'} ({len(paths)} images{lost})")
+    report = write_drift(run, paths, out, batch_size=batch_size, verbose=int(sys.stdout.isatty()))
+    print(report.text())
+    unreadable = f", {len(report.unreadable)} of which cannot be read" if report.unreadable else ""
+    print(f"\nWritten: {out / 'index.html'} ({len(paths)} images{unreadable})")

@@ -30,17 +30,17 @@ def env() -> None:
     sizes = [proc_field("meminfo", name).split() for name in ("MemTotal", "MemAvailable")]
     _print("memory, free", ", ".join(f"{int(s[0]) / 2**20:.1f} GiB" if s else "-" for s in sizes))
     for name in _PACKAGES.split():
-        _print(name, next((found.version for found in metadata.distributions(name=name)), "-"))
+        _print(name, next((package.version for package in metadata.distributions(name=name)), "-"))
     start_keras()
     import keras
 
     _print("backend", keras.backend.backend())
-    seen, kind = _devices(keras.backend.backend()), accelerators.detect()
-    _print("devices", ", ".join(f"{count} x {device}" for device, count in seen.items()))
-    unused = ", not used" * all(device.startswith("CPU") for device in seen)
+    devices, accelerator = _devices(keras.backend.backend()), accelerators.detect()
+    _print("devices", ", ".join(f"{count} x {device}" for device, count in devices.items()))
+    unused = ", not used" * all(device.startswith("CPU") for device in devices)
     if keras.backend.backend() == "tensorflow":
         _print("onednn", accelerators.onednn())
-    _print("accelerator", "none found" if kind == "cpu" else kind + unused)
+    _print("accelerator", "none found" if accelerator == "cpu" else accelerator + unused)
 
 
 def _devices(backend: str) -> Counter[str]:
@@ -48,7 +48,7 @@ def _devices(backend: str) -> Counter[str]:
     if backend == "jax":
         import jax
 
-        return Counter(f"{found.platform.upper()} {found.device_kind}" for found in jax.devices())
+        return Counter(f"{d.platform.upper()} {d.device_kind}" for d in jax.devices())
     from tensorflow import config
 
     name = config.experimental.get_device_details  # which has none for a CPU

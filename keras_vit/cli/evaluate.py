@@ -78,10 +78,10 @@ def evaluate(
     from keras_vit.tasks.registry import of
     from keras_vit.tasks.run_data import evaluation_images
 
-    with contextlib.ExitStack() as alone:
-        alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
         if report is not None and report.resolve() != out.resolve():
-            alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
+            locks.enter_context(output_folder.writing(report, "evaluate", _REPORT))
         network = load_given_model(model, constructor, size)
         chosen = evaluation_images(
             training.Run(model if model.is_dir() else model.parent),
@@ -139,8 +139,8 @@ def explain(
 
     drawing.check_picture(out)
     network = load_given_model(model, constructor, size)
-    chosen = [*map(str, method or [Method.all])]
-    methods = METHODS if "all" in chosen else tuple(dict.fromkeys(chosen))
+    method_names = [*map(str, method or [Method.all])]
+    methods = METHODS if "all" in method_names else tuple(dict.fromkeys(method_names))
     figure = reports.explain(network, images, methods=methods, of_class=of_class)
     print(f"Written: {drawing.save_figure(figure, out)}")
 
@@ -179,19 +179,20 @@ def probe(
     from keras_vit.tasks.registry import check_command
 
     run = training.Run(model)
-    own = run.config.is_file() and opt.absolute(data) == run.read_config().data
+    on_run_data = run.config.is_file() and opt.absolute(data) == run.read_config().data
     with output_folder.writing(out, "probe", _PROBE):
         network = load_given_model(model, constructor, size, classifier=False)
         task = check_command("probe", preprocessing_of(network))
-        if own or data is None:
-            known, asked = run.examples("train"), run.examples()
+        if on_run_data or data is None:
+            training_images, validation_images = run.examples("train"), run.examples()
         else:
-            examples, found = sources.usable_images(task.load(data), on_bad_image)
-            known, asked = map(examples.subset, sources.split(examples, found.digests, found.twins))
+            examples, audit = sources.usable_images(task.load(data), on_bad_image)
+            indices = sources.split(examples, audit.digests, audit.twins)
+            training_images, validation_images = map(examples.subset, indices)
         result = reports.probe(
             network,
-            known,
-            asked,
+            training_images,
+            validation_images,
             cache=cache,
             sheet=out / "neighbors.png",
             batch_size=batch_size,
@@ -231,7 +232,7 @@ def _write_report(
     details = tasks.evaluate_in_detail(network, examples, **progress)
     source = Path(examples.source).name or examples.source
     unreadable = sum(sum(n.values()) for n in (inventory or {}).get("unreadable", {}).values())
-    without = f"; {unreadable} images cannot be read" if unreadable else ""
+    unreadable_text = f"; {unreadable} images cannot be read" if unreadable else ""
     run = training.Run(model)
     configuration = run.as_written() if run.config.is_file() else {}
     versions = configuration.pop("versions", None) or config.versions()
@@ -240,7 +241,7 @@ def _write_report(
         examples,
         report,
         title=f"{model.resolve().name}",
-        subtitle=f"{len(examples)} images of {source}: {selection}{without}",
+        subtitle=f"{len(examples)} images of {source}: {selection}{unreadable_text}",
         configuration=configuration,
         versions=versions,
         audit=audit,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from keras_vit.cli.model_argument import check_model, load_given_model
-from keras_vit.cli.options import DATA_HELP, argument, check_data, check_out, of_server, option
+from keras_vit.cli.options import DATA_HELP, argument, check_data, check_out, option, server_option
 from keras_vit.constants import MAX_PIXELS
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
@@ -19,36 +19,38 @@ Quantization = enum.StrEnum(
     "Quantization", ["all", "none", "float32", "float16", "int16x8", "int8", "dynamic_range"]
 )
 
-of_files = functools.partial(option, panel="Files")
-of_proof = functools.partial(option, panel="Proof")
+files_option = functools.partial(option, panel="Files")
+proof_option = functools.partial(option, panel="Proof")
 
 
 def export(
     model: Annotated[Path, argument("RUN", "Run folder or .keras file.")],
-    to: Annotated[Path, of_files("Folder to write the bundle to.", metavar="DIR")],
-    name: Annotated[str, of_files("Model name on the server.")] = "vit",
+    to: Annotated[Path, files_option("Folder to write the bundle to.", metavar="DIR")],
+    name: Annotated[str, files_option("Model name on the server.")] = "vit",
     tflite: Annotated[
         list[Quantization] | None,
-        of_files(
+        files_option(
             "TFLite variant to write; may be repeated. A variant that does not match the model is "
             "left out by default and with all; if it is named here, the export fails.",
             show_default="float16 and dynamic_range",
         ),
     ] = None,
-    tflite_batch_size: Annotated[int, of_files("Batch size of the TFLite files.", min=1)] = 1,
-    onnx: Annotated[bool, of_files("Also write an ONNX file.", "--onnx")] = False,
-    openvino: Annotated[bool, of_files("Also write OpenVINO files.", "--openvino")] = False,
+    tflite_batch_size: Annotated[int, files_option("Batch size of the TFLite files.", min=1)] = 1,
+    onnx: Annotated[bool, files_option("Also write an ONNX file.", "--onnx")] = False,
+    openvino: Annotated[bool, files_option("Also write OpenVINO files.", "--openvino")] = False,
     data: Annotated[
         str | None,
-        of_proof(
+        proof_option(
             f"Labeled images to verify on; by default the run's validation images. {DATA_HELP}",
             callback=check_data,
         ),
     ] = None,
-    full: Annotated[bool, of_proof("Verify on all images instead of a sample.", "--full")] = False,
+    full: Annotated[
+        bool, proof_option("Verify on all images instead of a sample.", "--full")
+    ] = False,
     coverage: Annotated[
         float | None,
-        of_proof(
+        proof_option(
             "Add prediction sets (outputs set and set_size), which contain the true class with "
             "this probability, such as 0.99; chosen on all images to verify on.",
             min=0,
@@ -57,7 +59,7 @@ def export(
     ] = None,
     false_alarm_rate: Annotated[
         float | None,
-        of_proof(
+        proof_option(
             "Add an out-of-distribution score (outputs ood_score and in_distribution), fitted on "
             "the training images; this fraction of images like the held-out ones, such as 0.01, "
             "is reported as out of distribution.",
@@ -67,33 +69,35 @@ def export(
     ] = None,
     nearest_images: Annotated[
         bool,
-        of_proof("Also return the three most similar training images.", "--nearest-images"),
+        proof_option("Also return the three most similar training images.", "--nearest-images"),
     ] = False,
     prototypes: Annotated[
         bool,
-        of_server("Let `keras-vit classes add` add classes without training.", "--prototypes"),
+        server_option("Let `keras-vit classes add` add classes without training.", "--prototypes"),
     ] = False,
-    sample: Annotated[int, of_proof("Number of images to verify on without --full.", min=1)] = 200,
+    sample: Annotated[
+        int, proof_option("Number of images to verify on without --full.", min=1)
+    ] = 200,
     min_agreement: Annotated[
         float,
-        of_proof(
+        proof_option(
             "Minimum fraction of images with the same class for a quantized TFLite file.",
             min=0,
             max=1,
         ),
     ] = 0.99,
-    max_bytes: Annotated[int, of_server("Maximum file size in bytes.", min=1)] = 20_000_000,
-    max_pixels: Annotated[int, of_server("Maximum image size in pixels.", min=1)] = MAX_PIXELS,
+    max_bytes: Annotated[int, server_option("Maximum file size in bytes.", min=1)] = 20_000_000,
+    max_pixels: Annotated[int, server_option("Maximum image size in pixels.", min=1)] = MAX_PIXELS,
     precision: Annotated[
         Precision,
-        of_server(
+        server_option(
             "Precision of matrix products. bfloat16 must predict the same class for 99.5% of the "
             "images; auto selects it if the processor supports it."
         ),
     ] = "float32",
     processor: Annotated[
         Literal["amx_bf16", "avx512_bf16", "other"] | None,
-        of_server(
+        server_option(
             "Processor type of the server, for --precision auto. Default: the processor of this "
             "machine.",
             show_default=False,
@@ -101,7 +105,7 @@ def export(
     ] = None,
     warm_up: Annotated[
         bool | None,
-        of_server(
+        server_option(
             "Add warm-up requests to the SavedModel.",
             show_default="if tensorflow-serving-api is installed",
         ),
@@ -117,10 +121,10 @@ def export(
 
     keras-vit export runs/photos --to serving --tflite dynamic_range --full
     """
-    chosen = tuple(dict.fromkeys(map(str, tflite or ())))
-    if len(chosen) > 1 and {"all", "none"} & set(chosen):
+    variants = tuple(dict.fromkeys(map(str, tflite or ())))
+    if len(variants) > 1 and {"all", "none"} & set(variants):
         raise ValueError(
-            f"`--tflite all` and `--tflite none` must stand alone. Received: {', '.join(chosen)}"
+            f"`--tflite all` and `--tflite none` must stand alone. Received: {', '.join(variants)}"
         )
     check_model(model)
     for folder in (name, f"{name}-files"):
@@ -128,12 +132,12 @@ def export(
     start_keras()
     from keras_vit import export as exporting
 
-    done = exporting.bundle(
+    result = exporting.bundle(
         model if model.is_dir() else load_given_model(model),
         to,
         name=name,
-        quantizations={(): None, ("all",): "all", ("none",): ()}.get(chosen, chosen),
-        runtimes=[kind for kind, asked in (("onnx", onnx), ("openvino", openvino)) if asked],
+        quantizations={(): None, ("all",): "all", ("none",): ()}.get(variants, variants),
+        runtimes=[kind for kind, enabled in (("onnx", onnx), ("openvino", openvino)) if enabled],
         examples=data,
         full=full,
         coverage=coverage,
@@ -148,9 +152,9 @@ def export(
         warm_up=warm_up,
         tflite_batch_size=tflite_batch_size,
     )
-    say(f"\nCompared with the Keras model on {done.images} labeled images:\n{done.text()}")
-    print(f"\nWritten: {done.saved_model} (for TensorFlow Serving)")
-    if done.files:
-        print(f"Written: {done.files} (for phones and other runtimes)")
-    if found := [" ".join(pair) for pair in done.oldest_runtimes().items()]:
-        print(f"Oldest TensorFlow Lite that runs each file: {', '.join(found)}")
+    say(f"\nCompared with the Keras model on {result.images} labeled images:\n{result.text()}")
+    print(f"\nWritten: {result.saved_model} (for TensorFlow Serving)")
+    if result.files:
+        print(f"Written: {result.files} (for phones and other runtimes)")
+    if oldest_runtimes := [" ".join(pair) for pair in result.oldest_runtimes().items()]:
+        print(f"Oldest TensorFlow Lite that runs each file: {', '.join(oldest_runtimes)}")

@@ -26,10 +26,10 @@ def check_run(path: Path) -> None:
     """Raises `ValueError` if a run has no model of a complete epoch."""
     if (path / "config.yaml").is_file() and not (path / "last.keras").is_file():
         best = path / "best.keras"
-        other = f"; its best epoch is {best}" if best.is_file() else ""
+        hint = f"; its best epoch is {best}" if best.is_file() else ""
         raise ValueError(
             "`RUN` must be a run with a complete epoch. Received: "
-            f"{path}, which has no last.keras{other}"
+            f"{path}, which has no last.keras{hint}"
         )
 
 
@@ -59,18 +59,18 @@ def load_given_model(
                 f"model at this size. Received: --image-size with {path}"
             )
         return whole_models.load_model(path)
-    build = zoo.constructor(constructor)
+    constructor_function = zoo.constructor(constructor)
     if image_size:
-        require_memory(build.config.replace(image_size=image_size))
+        require_memory(constructor_function.config.replace(image_size=image_size))
     checkpoint = weights.read_checkpoint(path, constructor)
     classes = checkpoint.inferred["classes"]
     if not classes and classifier:
         raise ValueError(f"`RUN` must contain a classifier. Received: {path}")
-    carried = checkpoint.preprocessing
-    ending = "sigmoid" if carried and carried.thresholds else "softmax"
-    head = {"classes": classes, "classifier_activation": ending}
+    preprocessing = checkpoint.preprocessing
+    activation = "sigmoid" if preprocessing and preprocessing.thresholds else "softmax"
+    head_options = {"classes": classes, "classifier_activation": activation}
     if not classes:  # the pooling is as before a classifier
-        head = {"include_top": False, "pooling": checkpoint.inferred.get("pooling")}
+        head_options = {"include_top": False, "pooling": checkpoint.inferred.get("pooling")}
     if image_size is not None:
-        head["input_shape"] = (*image_size, checkpoint.inferred.get("channels", 3))
-    return build(weights=checkpoint, **head)
+        head_options["input_shape"] = (*image_size, checkpoint.inferred.get("channels", 3))
+    return constructor_function(weights=checkpoint, **head_options)

@@ -32,11 +32,11 @@ def argument(metavar: str, help: str, **more: Any) -> Any:
 
 
 # Groups of options in --help, for commands with many options.
-of_images = functools.partial(option, panel="Images and model")
-of_recipe = functools.partial(option, panel="Recipe")
-of_devices = functools.partial(option, panel="Devices")
-of_run = functools.partial(option, panel="Run folder")
-of_server = functools.partial(option, panel="Server")
+image_option = functools.partial(option, panel="Images and model")
+recipe_option = functools.partial(option, panel="Recipe")
+device_option = functools.partial(option, panel="Devices")
+run_option = functools.partial(option, panel="Run folder")
+server_option = functools.partial(option, panel="Server")
 
 DATA_HELP = (
     "A folder with one subfolder of images per class, a table (.csv, .tsv, .jsonl), a folder "
@@ -74,69 +74,77 @@ MemoryOption = Annotated[
 batch_size = functools.partial(option, "Batch size.", "--batch-size", "--batch", min=1, max=2**20)
 BatchOption = Annotated[int, batch_size()]
 
-DataOption = Annotated[str | None, of_images(DATA_HELP, callback=check_data)]
-ModelOption = Annotated[str, of_images("Model constructor; see `keras-vit models`.")]
+DataOption = Annotated[str | None, image_option(DATA_HELP, callback=check_data)]
+ModelOption = Annotated[str, image_option("Model constructor; see `keras-vit models`.")]
 ConstructorOption = Annotated[
-    str | None, of_images("Model constructor, such as ViTB16, of a weight file.", "--model")
+    str | None, image_option("Model constructor, such as ViTB16, of a weight file.", "--model")
 ]
 SizeOption = Annotated[
     str | None,
-    of_images("Image size in pixels: 224 or HEIGHTxWIDTH. Default: that of the weights or recipe."),
+    image_option(
+        "Image size in pixels: 224 or HEIGHTxWIDTH. Default: that of the weights or recipe."
+    ),
 ]
 WeightsOption = Annotated[
     str | None,
-    of_images("Initial weights: a name (`keras-vit weights`), file or URL; none for random ones."),
+    image_option(
+        "Initial weights: a name (`keras-vit weights`), file or URL; none for random ones."
+    ),
 ]
-FractionOption = Annotated[float | None, of_images("Validation fraction (default: 0.2).")]
-SplitSeedOption = Annotated[int | None, of_images("Random seed of the split (default: 0).")]
+FractionOption = Annotated[float | None, image_option("Validation fraction (default: 0.2).")]
+SplitSeedOption = Annotated[int | None, image_option("Random seed of the split (default: 0).")]
 BadImageOption = Annotated[
     choices.OnBadImage,
-    of_images("Images that cannot be decoded: list them and stop (fail), or skip them."),
+    image_option("Images that cannot be decoded: list them and stop (fail), or skip them."),
 ]
-TaskOption = Annotated[str, of_images(f"Task: {', '.join(choices.TASKS)}.", callback=check_task)]
+TaskOption = Annotated[str, image_option(f"Task: {', '.join(choices.TASKS)}.", callback=check_task)]
 RecipeOption = Annotated[
-    str | None, of_recipe("Recipe; see `keras-vit recipes`. Default: that of the task.")
+    str | None, recipe_option("Recipe; see `keras-vit recipes`. Default: that of the task.")
 ]
 SetOption = Annotated[
     list[str] | None,
-    of_recipe(
+    recipe_option(
         "Recipe value to override, as in --set mixup=0.2; may be repeated.",
         "--set",
         metavar="NAME=VALUE",
     ),
 ]
-EpochsOption = Annotated[int | None, of_recipe("Number of epochs (default: the recipe's).")]
+EpochsOption = Annotated[int | None, recipe_option("Number of epochs (default: the recipe's).")]
 BatchSizeOption = Annotated[
     int | None,
-    of_recipe(
+    recipe_option(
         "Global batch size, over all devices (default: the recipe's).", "--batch-size", "--batch"
     ),
 ]
-OptimizerOption = Annotated[choices.Optimizer | None, of_recipe("sgd has momentum 0.9.")]
+OptimizerOption = Annotated[choices.Optimizer | None, recipe_option("sgd has momentum 0.9.")]
 LearningRateOption = Annotated[
-    float | None, of_recipe("Peak learning rate of training.", "--learning-rate", "--lr")
+    float | None, recipe_option("Peak learning rate of training.", "--learning-rate", "--lr")
 ]
-SeedOption = Annotated[int | None, of_recipe("Random seed; see also --split-seed.")]
+SeedOption = Annotated[int | None, recipe_option("Random seed; see also --split-seed.")]
 PrecisionOption = Annotated[
     choices.Precision | None,
-    of_recipe("Training precision; saved models are always float32.", show_default="auto"),
+    recipe_option("Training precision; saved models are always float32.", show_default="auto"),
 ]
 StrategyOption = Annotated[
     choices.Strategy | None,
-    of_devices("Distribution strategy; auto uses all devices of one kind.", show_default="auto"),
+    device_option("Distribution strategy; auto uses all devices of one kind.", show_default="auto"),
 ]
-ParallelOption = Annotated[int | None, of_devices("JAX devices per copy of the model (sharding).")]
-OutOption = Annotated[Path, of_run("Run folder to write.")]
+ParallelOption = Annotated[
+    int | None, device_option("JAX devices per copy of the model (sharding).")
+]
+OutOption = Annotated[Path, run_option("Run folder to write.")]
 SaveMinutesOption = Annotated[
-    float | None, of_run("Minutes between saved training states within an epoch (default: 5).")
+    float | None, run_option("Minutes between saved training states within an epoch (default: 5).")
 ]
-SaveStepsOption = Annotated[int | None, of_run("Steps between saved states, for several workers.")]
-ResumeOption = Annotated[bool, of_run("Resume the run in --out.", "--resume")]
-ProfileOption = Annotated[tuple[int, int] | None, of_run("First and last step to profile.")]
+SaveStepsOption = Annotated[
+    int | None, run_option("Steps between saved states, for several workers.")
+]
+ResumeOption = Annotated[bool, run_option("Resume the run in --out.", "--resume")]
+ProfileOption = Annotated[tuple[int, int] | None, run_option("First and last step to profile.")]
 
 # Options that are fields of a recipe, and options that may be paths.
 _FIELDS = ("image_size", "epochs", "batch_size", "learning_rate", "optimizer", "precision", "seed")
-_PATHS = {"data", "weights", "teacher"}
+_PATH_OPTIONS = {"data", "weights", "teacher"}
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
@@ -190,17 +198,17 @@ def check_out(
     """Raises `ValueError` unless an output file, or a folder for files `names`, is writable."""
     if path is None:
         return
-    there = path.absolute() if folder else path.absolute().parent
-    while not there.exists():
-        there = there.parent
+    existing = path.absolute() if folder else path.absolute().parent
+    while not existing.exists():
+        existing = existing.parent
     if path.exists() and not folder and not path.is_file():
         kind = "folder" if path.is_dir() else "device or pipe"
         raise ValueError(f"`{name}` must be a file. Received: {path}, which is a {kind}")
-    if not there.is_dir():
+    if not existing.is_dir():
         wanted = "be a folder or be inside a folder" if folder else "be inside a folder"
-        raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {there} is a file")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"`{name}` must be writable. Received: {path}, but {there} is not")
+        raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {existing} is a file")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"`{name}` must be writable. Received: {path}, but {existing} is not")
     if folder:
         output_folder.require_writable(path, names)
 
@@ -229,25 +237,25 @@ def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
     """Parses all `--set NAME=VALUE` options as YAML and adds the values of other options."""
     import yaml
 
-    read = {}
+    settings_read = {}
     for setting in settings or []:
         name, equals, value = setting.partition("=")
         try:
-            found = _number(yaml.safe_load(value))
-            if not equals or (found is None and name.strip() != "image_size"):
+            parsed = _number(yaml.safe_load(value))
+            if not equals or (parsed is None and name.strip() != "image_size"):
                 raise ValueError(setting)
-            read[name.strip()] = found
+            settings_read[name.strip()] = parsed
         except Exception as error:  # of constructors of YAML, too
             raise ValueError(
                 f"`--set` must have the form NAME=VALUE. Received: --set {setting}"
             ) from error
-    given = {name: value for name, value in options.items() if value is not None}
-    for name in given.keys() & read.keys():
+    other_options = {name: value for name, value in options.items() if value is not None}
+    for name in other_options.keys() & settings_read.keys():
         raise ValueError(
             f"`--set {name}` and {_flag(name)} set the same value; pass only one of them. "
-            f"Received: {read[name]!r} and {given[name]!r}"
+            f"Received: {settings_read[name]!r} and {other_options[name]!r}"
         )
-    return read | given
+    return settings_read | other_options
 
 
 def _number(value: Any) -> Any:
@@ -260,19 +268,19 @@ def _number(value: Any) -> Any:
 
 def recipe_settings(context: typer.Context, **options: Any) -> dict[str, Any]:
     """Returns all recipe fields that the user has set, by `--set` or by other options."""
-    given = {name: context.params.get(name) for name in _FIELDS}
-    given["image_size"] = parse_size(given["image_size"])
-    return read_settings(context.params["set_"], **given, **options)
+    settings = {name: context.params.get(name) for name in _FIELDS}
+    settings["image_size"] = parse_size(settings["image_size"])
+    return read_settings(context.params["set_"], **settings, **options)
 
 
 def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
     """Returns all fields of a run's configuration that the user has set, except the recipe."""
     names = {field.name for field in dataclasses.fields(config)} & given_options(context)
-    given = {name: context.params[name] for name in names - {"recipe"}}
-    given |= {name: absolute(str(given[name])) for name in names & _PATHS}
-    if given.get("weights") == "none":
-        given["weights"] = None
-    return given
+    settings = {name: context.params[name] for name in names - {"recipe"}}
+    settings |= {name: absolute(str(settings[name])) for name in names & _PATH_OPTIONS}
+    if settings.get("weights") == "none":
+        settings["weights"] = None
+    return settings
 
 
 def given_options(context: typer.Context) -> set[str]:
@@ -281,32 +289,33 @@ def given_options(context: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source and source.name != "DEFAULT"}
 
 
-def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
+def check_resume(context: typer.Context, out: Path, *also_allowed: str) -> None:
     """Raises `ValueError` for options ignored by `--resume`; exits if the run is finished."""
     import yaml
 
-    path, last = out / "config.yaml", out / "curves.png"
+    config_path, final_file = out / "config.yaml", out / "curves.png"
     if (out / "fold_1" / "config.yaml").is_file():
-        path, last = out / "fold_1" / "config.yaml", out / "folds.json"
-    again = ["--config", str(path)]
+        config_path, final_file = out / "fold_1" / "config.yaml", out / "folds.json"
+    flags = ["--config", str(config_path)]
     if context.info_name == "pretrain":
         config = {}
         with contextlib.suppress(Exception):  # of many types, and reported later
-            found = yaml.safe_load(path.read_bytes() if path.stat().st_size <= MAX_YAML else b"")
-            config = {key: value for key, value in found.items() if isinstance(value, str)}
-        again = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
-    command = arguments.command(str(context.info_name), *again, "--weights", out)
-    longer = f"To train longer, start a new run:\n  {command} --epochs N --out NEW"
-    allowed = ["out", *beside]
+            text = config_path.read_bytes() if config_path.stat().st_size <= MAX_YAML else b""
+            content = yaml.safe_load(text)
+            config = {key: value for key, value in content.items() if isinstance(value, str)}
+        flags = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
+    command = arguments.command(str(context.info_name), *flags, "--weights", out)
+    hint = f"To train longer, start a new run:\n  {command} --epochs N --out NEW"
+    allowed = ["out", *also_allowed]
     if ignored := given_options(context) - {"resume", *allowed}:
         raise ValueError(
             f"`--resume` must be given alone or with {', '.join(map(_flag, allowed))}; a resumed "
-            f"run keeps its own configuration. {longer}\nReceived: "
+            f"run keeps its own configuration. {hint}\nReceived: "
             f"{', '.join(sorted(map(_flag, ignored)))}"
         )
-    check_exists("--out", path, "the folder of the run to resume")
-    if last.is_file():
-        print(f"The run {out} has already finished. {longer}")
+    check_exists("--out", config_path, "the folder of the run to resume")
+    if final_file.is_file():
+        print(f"The run {out} has already finished. {hint}")
         raise typer.Exit
 
 
@@ -326,22 +335,22 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
     def stored(files: Any) -> Iterable[StoredFile]:
         return map(StoredFile, repeat(files), range(len(files)))
 
-    found: list[Any] = []
+    images: list[Any] = []
     libraries, tables = arguments.LIBRARIES, arguments.TABLE_SUFFIXES
     for source in sources:
         if str(source) == str(STANDARD_INPUT):
-            found += [line for line in sys.stdin.read().split("\n") if line.strip()]
+            images += [line for line in sys.stdin.read().split("\n") if line.strip()]
         elif str(source).startswith(libraries) or str(source).lower().endswith(tables):
             examples = load_images(source)
             is_stored = isinstance(examples.encoded, StoredFiles)
-            found += examples.paths or stored(examples.encoded if is_stored else examples)
+            images += examples.paths or stored(examples.encoded if is_stored else examples)
         elif not (path := to_path(source)).is_dir():
-            found.append(str(source))
+            images.append(str(source))
         else:
             fields = files_of(path, find_files(path).images)
-            found += fields["paths"] if is_local(path) else stored(fields["encoded"])
-    if not found:
+            images += fields["paths"] if is_local(path) else stored(fields["encoded"])
+    if not images:
         raise ValueError(
             f"`SOURCE` must contain at least one image. Received: {', '.join(map(str, sources))}"
         )
-    return found
+    return images

@@ -38,7 +38,7 @@ def plan(
     batch_size: opt.BatchSizeOption = None,
     image_size: opt.SizeOption = None,
     classes: Annotated[int, opt.option("Number of classes.", min=1, max=10**9)] = 1000,
-    recipe: Annotated[str, opt.of_recipe("Recipe; see `keras-vit recipes`.")] = "finetune",
+    recipe: Annotated[str, opt.recipe_option("Recipe; see `keras-vit recipes`.")] = "finetune",
     set_: opt.SetOption = None,
     precision: opt.PrecisionOption = None,
     optimizer: opt.OptimizerOption = None,
@@ -61,22 +61,22 @@ def plan(
 
     keras-vit plan --model ViTB16 --recipe paper_finetune --set accumulation_steps=32 --memory 24GB
     """
-    numbers = opt.recipe_settings(context, remat=remat, trainable=("head/*",) if frozen else None)
+    settings = opt.recipe_settings(context, remat=remat, trainable=("head/*",) if frozen else None)
     device = parse_bytes(memory)
     start_keras()
     from keras_vit import training
     from keras_vit.training.device_plan import plan as make_plan
 
-    found = make_plan(
+    device_plan = make_plan(
         model,
-        training.recipe(recipe).replace(**numbers),
+        training.recipe(recipe).replace(**settings),
         device,
         classes=classes,
         inference=inference,
         compiled=kind == "cpu",
     )
-    print(_text(model, found))
-    opt.write_json(json, found.to_json())
+    print(_text(model, device_plan))
+    opt.write_json(json, device_plan.to_json())
 
 
 def parse_bytes(text: str) -> int:
@@ -87,39 +87,39 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _text(model: str, found: Plan) -> str:
+def _text(model: str, plan: Plan) -> str:
     """Formats a plan as text with at most 100 columns."""
-    recipe, (height, width), numbers = found.recipe, found.config.usual_size, found.to_json()
-    what = "inference" if found.inference else f"training with {recipe.optimizer}"
-    if not found.inference and recipe.remat:
-        what += ", gradient checkpointing"
+    recipe, (height, width), numbers = plan.recipe, plan.config.usual_size, plan.to_json()
+    purpose = "inference" if plan.inference else f"training with {recipe.optimizer}"
+    if not plan.inference and recipe.remat:
+        purpose += ", gradient checkpointing"
     parts = "" if recipe.accumulation_steps == 1 else f" in {recipe.accumulation_steps} parts"
-    verdict = "fits" if found.fits else "does not fit"
+    verdict = "fits" if plan.fits else "does not fit"
     memory = {_ROWS[name]: value for name, value in numbers["memory"].items() if value}
     lines = [
-        f"{model} at {height} x {width} pixels, {found.config.classes} classes: {what}, "
-        f"{found.precision}, batch of {recipe.batch_size}{parts}",
+        f"{model} at {height} x {width} pixels, {plan.config.classes} classes: {purpose}, "
+        f"{plan.precision}, batch of {recipe.batch_size}{parts}",
         "",
         f"{'parameters':<36}{numbers['parameters']:>14,}",
         f"{'GFLOP to predict an image':<36}{numbers['image_flops'] / 1e9:>14,.1f}",
         f"{'GFLOP in a step':<36}{numbers['step_flops'] / 1e9:>14,.1f}",
         "",
         *(f"{name:<36}{_mib(value):>14} MiB" for name, value in memory.items()),
-        f"{'together':<36}{_mib(found.total):>14} MiB",
-        f"{'the device':<36}{_mib(found.device):>14} MiB: {verdict}",
-        f"{'largest batch size':<36}{found.largest_batch:>14,}",
+        f"{'together':<36}{_mib(plan.total):>14} MiB",
+        f"{'the device':<36}{_mib(plan.device):>14} MiB: {verdict}",
+        f"{'largest batch size':<36}{plan.largest_batch:>14,}",
     ]
-    remedies = {} if found.fits else found.remedies()
+    remedies = {} if plan.fits else plan.remedies()
     if remedies:
         width = max(map(len, remedies))
         lines += ["", f"{'Settings to try (--set)':<{width}}{'MiB':>9}  largest batch size"]
-    for name, other in remedies.items():
-        mark = "fits" if other.fits else "too much"
-        lines.append(f"{name:<{width}}{_mib(other.total):>9}  {other.largest_batch:>21,}  {mark}")
-    if not any(plan.fits for plan in (found, *remedies.values())):
-        hint = "" if found.inference or recipe.trainable != ("*",) else ", or --frozen"
-        why = "None of these saves enough" if remedies else "No setting saves enough memory"
-        lines.append(f"{why}: use a smaller model, image size or batch size{hint}.")
+    for name, remedy in remedies.items():
+        mark = "fits" if remedy.fits else "too much"
+        lines.append(f"{name:<{width}}{_mib(remedy.total):>9}  {remedy.largest_batch:>21,}  {mark}")
+    if not any(plan.fits for plan in (plan, *remedies.values())):
+        hint = "" if plan.inference or recipe.trainable != ("*",) else ", or --frozen"
+        reason = "None of these saves enough" if remedies else "No setting saves enough memory"
+        lines.append(f"{reason}: use a smaller model, image size or batch size{hint}.")
     return "\n".join(lines)
 
 

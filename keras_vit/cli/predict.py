@@ -67,28 +67,28 @@ def predict(
     ] = None,
     server: Annotated[
         str | None,
-        opt.of_server(
+        opt.server_option(
             "Address of TensorFlow Serving: HOST:PORT for gRPC, an http(s):// URL for REST.",
             metavar="HOST:PORT",
         ),
     ] = None,
-    name: Annotated[str, opt.of_server("Model name on the server.")] = "vit",
+    name: Annotated[str, opt.server_option("Model name on the server.")] = "vit",
     version: Annotated[
         str | None,
-        opt.of_server(
+        opt.server_option(
             "Model version: a number, or a label such as canary.", show_default="the newest"
         ),
     ] = None,
     classes: Annotated[
         Path | None,
-        opt.of_server(
+        opt.server_option(
             "File classes.pb of `keras-vit export --prototypes` to classify by.", metavar="FILE"
         ),
     ] = None,
-    tls: Annotated[bool, opt.of_server("Encrypt gRPC.", "--tls")] = False,
+    tls: Annotated[bool, opt.server_option("Encrypt gRPC.", "--tls")] = False,
     certificate: Annotated[
         Path | None,
-        opt.of_server(
+        opt.server_option(
             "File with trusted certificates (PEM).",
             metavar="FILE",
             show_default="the certificates included in gRPC and requests",
@@ -96,12 +96,12 @@ def predict(
     ] = None,
     header: Annotated[
         list[str] | None,
-        opt.of_server(
+        opt.server_option(
             "Request header, such as 'Authorization: Basic ...'; may be repeated.",
             metavar="NAME:VALUE",
         ),
     ] = None,
-    timeout: Annotated[float, opt.of_server("Timeout in seconds.")] = 30.0,
+    timeout: Annotated[float, opt.server_option("Timeout in seconds.")] = 30.0,
 ) -> None:
     """Print the most probable classes of images, or write them to a table.
 

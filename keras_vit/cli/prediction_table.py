@@ -51,7 +51,9 @@ def write_table(
         path.with_name(f".{path.name}.{end}") for end in ("partial", "parts", "lock")
     )
     identity = {"images": str(number), **(identity or {})}
-    with output_folder.alone(lock, lambda: f"to={path}, which is in use by another process"):
+    with output_folder.exclusive_lock(
+        lock, lambda: f"to={path}, which is in use by another process"
+    ):
         try:
             with files.naming_full_disk(path):
                 failed = _write_parts(parts, path.suffix, names, number, rows_from, identity)

@@ -11,10 +11,7 @@ from keras_vit.startup import start_keras
 
 
 def rollout(
-    step: Annotated[
-        Literal["canary", "promote", "back", "status"],
-        argument("STEP", "See above."),
-    ],
+    step: Annotated[Literal["canary", "promote", "back", "status"], argument("STEP", "See above.")],
     models: Annotated[
         Path,
         argument(
@@ -33,8 +30,7 @@ def rollout(
     server: Annotated[str, option("REST address of the server.")] = "http://localhost:8501",
     name: Annotated[str, option("Name of the model on the server.")] = "vit",
     timeout: Annotated[
-        float,
-        option("Timeout per step in seconds; large models take minutes to load.", min=1),
+        float, option("Timeout per step in seconds; large models take minutes to load.", min=1)
     ] = 900,
 ) -> None:
     """Roll out a new version on a running TensorFlow Serving server, or roll it back.
@@ -52,28 +48,28 @@ def rollout(
     if version is not None and step != "canary":
         raise ValueError(f"`--version` is only for canary. Received: --version with {step}")
     if step == "canary":
-        numbers = sorted(int(p.name) for p in (models / name).glob("*") if p.name.isdecimal())
-        if not numbers or version not in (None, *numbers):
+        versions = sorted(int(p.name) for p in (models / name).glob("*") if p.name.isdecimal())
+        if not versions or version not in (None, *versions):
             raise ValueError(
                 f"`MODELS` must contain {name}/{version or 1}, as written by `keras-vit export RUN "
-                f"--to MODELS`. Received: MODELS={str(models)!r} with the versions {numbers}"
+                f"--to MODELS`. Received: MODELS={str(models)!r} with the versions {versions}"
             )
-        version = version or numbers[-1]  # by default the newest
-    beside = models.resolve().parent
-    current = beside / "config" / "models.config"
-    config = config or (current if current.is_file() else beside / "models.config")
+        version = version or versions[-1]  # by default the newest
+    parent = models.resolve().parent
+    default_config = parent / "config" / "models.config"
+    config = config or (default_config if default_config.is_file() else parent / "models.config")
     check_exists("--config", config, "the server's model config file")
     start_keras()
     from keras_vit.export import Rollout
 
-    found = Rollout(config, server, name, timeout=timeout)
+    canary_rollout = Rollout(config, server, name, timeout=timeout)
     if version is not None:
-        found.canary(version)
+        canary_rollout.canary(version)
     elif step == "promote":
-        found.promote()
+        canary_rollout.promote()
     elif step == "back":
-        found.back()
-    labels = found.labels().items()
-    for served in found.status():
-        named = " ".join(label for label, number in labels if number == served.number)
-        say(f"{served.number:>8}  {served.state:<10} {named} {served.error}".rstrip())
+        canary_rollout.back()
+    labels = canary_rollout.labels().items()
+    for served in canary_rollout.status():
+        label_names = " ".join(label for label, number in labels if number == served.number)
+        say(f"{served.number:>8}  {served.state:<10} {label_names} {served.error}".rstrip())

@@ -23,7 +23,7 @@ _IMAGES_HELP = (
     "Labels are ignored."
 )
 # Settings of an autoencoder that `--set` accepts besides the recipe's fields.
-_OF_DECODER = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
+_DECODER_SETTINGS = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
 
 
 def train(
@@ -31,7 +31,7 @@ def train(
     data: opt.DataOption = None,
     model: Annotated[
         str,
-        opt.of_images("Model constructor (`keras-vit models`), or a keras.applications model."),
+        opt.image_option("Model constructor (`keras-vit models`), or a keras.applications model."),
     ] = "ViTTi16",
     weights: opt.WeightsOption = None,
     image_size: opt.SizeOption = None,
@@ -39,7 +39,7 @@ def train(
     split_seed: opt.SplitSeedOption = None,
     group_by: Annotated[
         str | None,
-        opt.of_images(
+        opt.image_option(
             "Column of the table, such as patient or camera, whose images are all held out or all "
             "trained on."
         ),
@@ -47,12 +47,14 @@ def train(
     on_bad_image: opt.BadImageOption = "fail",
     on_bad_box: Annotated[
         choices.OnBadBox,
-        opt.of_images("Boxes without area or outside of the image: list and drop them, or stop."),
+        opt.image_option(
+            "Boxes without area or outside of the image: list and drop them, or stop."
+        ),
     ] = "drop",
     task: opt.TaskOption = "classification",
     recipe: Annotated[
         str | None,
-        opt.of_recipe(
+        opt.recipe_option(
             "Recipe (`keras-vit recipes`). Default: finetune, or from_scratch with random weights."
         ),
     ] = None,
@@ -62,7 +64,7 @@ def train(
     learning_rate: opt.LearningRateOption = None,
     optimizer: opt.OptimizerOption = None,
     teacher: Annotated[
-        Path | None, opt.of_recipe("Teacher for distillation: a run folder or .keras file.")
+        Path | None, opt.recipe_option("Teacher for distillation: a run folder or .keras file.")
     ] = None,
     precision: opt.PrecisionOption = None,
     seed: opt.SeedOption = None,
@@ -71,18 +73,17 @@ def train(
     out: opt.OutOption = Path("runs/run"),
     folds: Annotated[
         int | None,
-        opt.of_run(
+        opt.run_option(
             "Cross-validation: a run for each fold, and the mean and spread of their scores.", min=2
         ),
     ] = None,
     config: Annotated[
-        Path | None,
-        opt.of_run("Configuration file: config.yaml of a run, or your own."),
+        Path | None, opt.run_option("Configuration file: config.yaml of a run, or your own.")
     ] = None,
     resume: opt.ResumeOption = False,
     save_minutes: opt.SaveMinutesOption = None,
     save_steps: opt.SaveStepsOption = None,
-    tensorboard: Annotated[bool, opt.of_run("Write TensorBoard logs.")] = True,
+    tensorboard: Annotated[bool, opt.run_option("Write TensorBoard logs.")] = True,
     profile: opt.ProfileOption = None,
 ) -> None:
     """Fine-tune a model on labeled images, or train it from scratch.
@@ -94,7 +95,7 @@ def train(
 
     keras-vit train --resume --out runs/photos
     """
-    numbers = _start(context, f"the training images. {opt.DATA_HELP}")
+    settings = _start(context, f"the training images. {opt.DATA_HELP}")
     from keras_vit import tasks, training
     from keras_vit.runs import named_recipes
     from keras_vit.tasks.build import default_weights
@@ -102,34 +103,34 @@ def train(
     changes, published = opt.config_settings(context, training.RunConfig), None
     if not (config or weights or resume) and recipe in (None, *named_recipes.FROM_WEIGHTS):
         published = changes["weights"] = default_weights(model)
-    usual = tasks.get(task).recipe if changes.get("weights") else "from_scratch"
-    base = training.RunConfig(data="", model=model, recipe=training.recipe(usual))
+    default_recipe = tasks.get(task).recipe if changes.get("weights") else "from_scratch"
+    base = training.RunConfig(data="", model=model, recipe=training.recipe(default_recipe))
     if config is not None:
         base = training.read_config(config)
     if on_bad_box == "fail":
-        if (of_run := changes.get("task", base.task)) != "detection":
+        if (task_name := changes.get("task", base.task)) != "detection":
             raise ValueError(
                 "`--on-bad-box` must be drop unless the task is detection. Received: "
-                f"--on-bad-box fail with the task {of_run}"
+                f"--on-bad-box fail with the task {task_name}"
             )
         changes["settings"] = {"on_bad_box": on_bad_box}
-    chosen = training.recipe(recipe) if recipe else base.recipe
-    if optimizer == "sgd" and chosen.optimizer != "sgd":
-        chosen = chosen.replace(**named_recipes.SGD)
+    chosen_recipe = training.recipe(recipe) if recipe else base.recipe
+    if optimizer == "sgd" and chosen_recipe.optimizer != "sgd":
+        chosen_recipe = chosen_recipe.replace(**named_recipes.SGD)
     if published:
         print(f"Starting from published weights: {published} (--weights none for random weights).")
-    run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)
-    several = run_config.folds or (resume and (out / "fold_1").is_dir())
+    run_config = dataclasses.replace(base, recipe=chosen_recipe.replace(**settings), **changes)
+    cross_validation = run_config.folds or (resume and (out / "fold_1").is_dir())
     try:
         with stoppable(out, "train"):
-            (training.train_folds if several else training.train)(
+            (training.train_folds if cross_validation else training.train)(
                 run_config,
                 out,
                 resume=resume,
                 tensorboard=tensorboard,
                 profile=profile,
-                smaller_batches=config is None and "batch_size" not in numbers,
-                least_steps=0 if config or recipe or "epochs" in numbers else FEW_STEPS,
+                smaller_batches=config is None and "batch_size" not in settings,
+                least_steps=0 if config or recipe or "epochs" in settings else FEW_STEPS,
             )
     except ConnectionError as error:
         hint = "\nOr pass --weights none to train from random weights." if published else ""
@@ -138,7 +139,7 @@ def train(
 
 def pretrain(
     context: typer.Context,
-    data: Annotated[str | None, opt.of_images(_IMAGES_HELP, callback=opt.check_data)] = None,
+    data: Annotated[str | None, opt.image_option(_IMAGES_HELP, callback=opt.check_data)] = None,
     model: opt.ModelOption = "ViTTi16",
     weights: opt.WeightsOption = None,
     image_size: opt.SizeOption = None,
@@ -147,7 +148,7 @@ def pretrain(
     on_bad_image: opt.BadImageOption = "fail",
     method: Annotated[
         choices.Method,
-        opt.of_recipe(
+        opt.recipe_option(
             "mae: masked autoencoder, whose decoder reconstructs the patches hidden from the "
             "encoder. masked-patches: predicts the mean color of masked patches, as in the ViT "
             "paper. mae also has --set norm_pix, decoder_width, decoder_depth and decoder_heads."
@@ -155,9 +156,9 @@ def pretrain(
     ] = "mae",
     mask_ratio: Annotated[
         float | None,
-        opt.of_recipe("Fraction of masked patches: 0.75 (mae), 0.5 (masked-patches)."),
+        opt.recipe_option("Fraction of masked patches: 0.75 (mae), 0.5 (masked-patches)."),
     ] = None,
-    recipe: Annotated[str, opt.of_recipe("Recipe of a paper, or photographs.")] = "photographs",
+    recipe: Annotated[str, opt.recipe_option("Recipe of a paper, or photographs.")] = "photographs",
     set_: opt.SetOption = None,
     epochs: opt.EpochsOption = None,
     batch_size: opt.BatchSizeOption = None,
@@ -181,32 +182,32 @@ def pretrain(
     keras-vit train --data labeled/ --model ViTTi16 --weights runs/pretrained/last.keras
     """
     settings = _start(context, f"images. {_IMAGES_HELP}")
-    of_decoder = {name: settings.pop(name) for name in _OF_DECODER if name in settings}
+    decoder_settings = {name: settings.pop(name) for name in _DECODER_SETTINGS if name in settings}
     from keras_vit import training
 
     changes = {"data": "", "model": model, **opt.config_settings(context, training.PretrainConfig)}
-    numbers = training.pretraining_recipe(recipe).replace(**settings)
-    config = training.PretrainConfig(recipe=numbers, **changes, **of_decoder)
+    chosen_recipe = training.pretraining_recipe(recipe).replace(**settings)
+    config = training.PretrainConfig(recipe=chosen_recipe, **changes, **decoder_settings)
     with stoppable(out, "pretrain"):
         training.pretrain(config, out, resume=resume)
 
 
 def _start(context: typer.Context, wanted: str) -> dict[str, Any]:
     """Checks options of `train` or `pretrain`, starts Keras, and returns the recipe settings."""
-    given = context.params
-    out, resume, config = given["out"], given["resume"], given.get("config")
+    params = context.params
+    out, resume, config = params["out"], params["resume"], params.get("config")
     if resume:
-        opt.check_resume(context, out, *(n for n in ("tensorboard", "profile") if n in given))
-    elif given["data"] is None and config is None:
+        opt.check_resume(context, out, *(n for n in ("tensorboard", "profile") if n in params))
+    elif params["data"] is None and config is None:
         raise ValueError(f"`--data` must name {wanted} Received: none")
-    opt.check_weights("--weights", given["weights"])
+    opt.check_weights("--weights", params["weights"])
     opt.check_exists("--config", config, "a config.yaml")
-    opt.check_exists("--teacher", given.get("teacher"), "a run folder or a .keras file")
+    opt.check_exists("--teacher", params.get("teacher"), "a run folder or a .keras file")
     opt.check_out("--out", out)
     if not resume:
         output_folder.require_new_run(out)
     settings = opt.recipe_settings(context)
-    prefer_jax_on_tpu(given["strategy"], out / "config.yaml" if resume else config)
+    prefer_jax_on_tpu(params["strategy"], out / "config.yaml" if resume else config)
     start_keras()
     return settings
 
@@ -219,26 +220,26 @@ def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
 
     `resumed_by` is the command that has a `--resume` option; None if repeating the command resumes.
     """
-    kept = "The same command resumes from the last saved state, or starts again."
+    resume_hint = "The same command resumes from the last saved state, or starts again."
     try:
         yield
     except (KeyboardInterrupt, Exception) as stopped:
-        full = isinstance(stopped, OSError) and stopped.errno == errno.ENOSPC
+        disk_full = isinstance(stopped, OSError) and stopped.errno == errno.ENOSPC
         # Of TensorFlow, which is not imported here: another worker ended, or the network did.
-        lost = type(stopped).__name__ in ("UnavailableError", "DeadlineExceededError")
-        if not (full or lost or isinstance(stopped, KeyboardInterrupt)):
+        worker_lost = type(stopped).__name__ in ("UnavailableError", "DeadlineExceededError")
+        if not (disk_full or worker_lost or isinstance(stopped, KeyboardInterrupt)):
             raise
         if resumed_by and any((out / name).exists() for name in ("config.yaml", "fold_1")):
-            go_on = arguments.command(resumed_by, "--resume", "--out", out)
-            kept = f"Saved states are kept. Resume with:\n  {go_on}"
-        if lost:
-            everywhere = kept.replace("Resume with:", "Resume on all machines with:")
+            resume_command = arguments.command(resumed_by, "--resume", "--out", out)
+            resume_hint = f"Saved states are kept. Resume with:\n  {resume_command}"
+        if worker_lost:
+            hint_for_all = resume_hint.replace("Resume with:", "Resume on all machines with:")
             raise RuntimeError(
-                f"Another worker ended or cannot be reached. {everywhere}"
+                f"Another worker ended or cannot be reached. {hint_for_all}"
             ) from stopped
-        if full:
-            raise RuntimeError(f"{stopped}. Free some space. {kept}") from stopped
-        print(f"\n{str(stopped) or f'Interrupted. {kept}'}")
+        if disk_full:
+            raise RuntimeError(f"{stopped}. Free some space. {resume_hint}") from stopped
+        print(f"\n{str(stopped) or f'Interrupted. {resume_hint}'}")
         raise typer.Exit(130) from None
 
 
@@ -267,12 +268,12 @@ def recipes(
         return
     if not name.startswith("augreg"):
         arguments.one_of("recipe", name, (*published, "augreg"))
-    if found := published.get(name):
-        print("\n".join(f"# {line}" for line in found[1:] if line))
-    numbers = found.recipe if found else training.recipe(name)
-    yaml.safe_dump(dataclasses.asdict(numbers), sys.stdout, sort_keys=False)
+    if named_recipe := published.get(name):
+        print("\n".join(f"# {line}" for line in named_recipe[1:] if line))
+    values = named_recipe.recipe if named_recipe else training.recipe(name)
+    yaml.safe_dump(dataclasses.asdict(values), sys.stdout, sort_keys=False)
 
 
 def _list(published: dict[str, Any]) -> None:
-    for name, found in published.items():
-        print("\n    ".join([name, *filter(None, found[1:])]))
+    for name, named_recipe in published.items():
+        print("\n    ".join([name, *filter(None, named_recipe[1:])]))

@@ -29,19 +29,19 @@ class Command(_WithoutFlagTypes, typer.core.TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments, after a note on each option name of an earlier version."""
         names = {name for param in self.params for name in param.opts}
-        given = []
+        new_args = []
         for argument in args:
             name, equals, value = argument.partition("=")
             new = EARLIER_NAMES.get(name)
             if new not in names or name in names:
-                given.append(argument)
+                new_args.append(argument)
             elif new == "--resume":
                 say("Note: `--no-resume` is the default.", sys.stderr)
             else:
                 say(f"Note: `{name}` is now `{new}`.", sys.stderr)
-                given.append(f"{new}{equals}{value}")
+                new_args.append(f"{new}{equals}{value}")
         try:
-            return super().parse_args(ctx, given)
+            return super().parse_args(ctx, new_args)
         except Exception as error:
             if "unexpected extra argument" in str(error) and "--data" in names:
                 ctx.fail(f"{error}. Images are given by `--data`.")

@@ -43,8 +43,7 @@ def convert(
     source: Annotated[str, argument("SOURCE", _SOURCE_HELP)],
     target: Annotated[Path, argument("TARGET", _TARGET_HELP)],
     format: Annotated[
-        choices.Format | None,
-        option("Output format (default: by the name of TARGET)."),
+        choices.Format | None, option("Output format (default: by the name of TARGET).")
     ] = None,
     model: Annotated[
         str | None,
@@ -54,12 +53,10 @@ def convert(
         ),
     ] = None,
     heads: Annotated[
-        int | None,
-        option("Number of attention heads; required for non-standard sizes.", min=1),
+        int | None, option("Number of attention heads; required for non-standard sizes.", min=1)
     ] = None,
     image_size: Annotated[
-        str | None,
-        option("Image size: 224 or HEIGHTxWIDTH; required for non-square patch grids."),
+        str | None, option("Image size: 224 or HEIGHTxWIDTH; required for non-square patch grids.")
     ] = None,
     overwrite: Annotated[bool, option("Replace TARGET if it exists.", "--overwrite")] = False,
 ) -> None:
@@ -73,7 +70,7 @@ def convert(
     """
     check_weights("SOURCE", source)
     size = parse_size(image_size)
-    known: dict[str, Any] = {"image_size": size} if size else {}
+    model_settings: dict[str, Any] = {"image_size": size} if size else {}
     if target.exists() and not overwrite:
         raise ValueError(f"`TARGET` must not exist without --overwrite. Received: {target}")
     check_out("TARGET", target, folder=False)
@@ -82,13 +79,13 @@ def convert(
 
     if model is not None:
         config = zoo.constructor(model).config
-        known["num_heads"] = config.num_heads
+        model_settings["num_heads"] = config.num_heads
         if source.endswith(".h5"):
-            known["patch_size"] = config.patch_size
+            model_settings["patch_size"] = config.patch_size
     if heads is not None:
-        known["num_heads"] = heads
+        model_settings["num_heads"] = heads
     try:
-        weights.convert(source, target, format, model=model, overwrite=overwrite, **known)
+        weights.convert(source, target, format, model=model, overwrite=overwrite, **model_settings)
     except ValueError as error:
         missing = re.search(r"does not contain .*(num_heads|patch_size|image_size)", str(error))
         hint = ". Options: --heads N, --model NAME, --image-size HEIGHTxWIDTH" if missing else ""
@@ -124,6 +121,6 @@ def _table(model: str, rows: list[Any]) -> str:
         top1 = f"{row.top1:.2f}" if row.top1 else "-"
         numbers = (row.image_size, row.classes or "-", top1, row.mebibytes or "-")
         cells.append((row.name, *map(str, numbers), row.license))
-    usual = [f"{a}: {row.name}" for row in rows for a in row.aliases if a.startswith("imagenet")]
+    aliases = [f"{a}: {row.name}" for row in rows for a in row.aliases if a.startswith("imagenet")]
     terms = {f"{row.license}: {row.terms}": None for row in rows if row.terms}
-    return "\n".join([model, *text_table(cells, "<>>>><"), *usual, *terms, ""])
+    return "\n".join([model, *text_table(cells, "<>>>><"), *aliases, *terms, ""])

@@ -17,7 +17,7 @@ from keras_vit.arguments import Count, Fraction, NonNegative, PositiveInt
 from keras_vit.constants import CROP_AREA, CROP_RATIO
 from keras_vit.data import augmentation_ops, exif
 from keras_vit.data.decode_and_resize import (
-    IN_TRAINING,
+    TRAINING_MINIMA,
     Stored,
     padded,
     ratio_of,
@@ -81,8 +81,8 @@ class Augmentation:
     def __post_init__(self) -> None:
         arguments.check_kinds(self)
         area = self.crop_area
-        two = isinstance(area, (tuple, list)) and len(area) == 2
-        if not (two and all(map(arguments.is_number, area)) and 0 < area[0] <= area[1] <= 1):
+        is_pair = isinstance(area, (tuple, list)) and len(area) == 2
+        if not (is_pair and all(map(arguments.is_number, area)) and 0 < area[0] <= area[1] <= 1):
             raise ValueError(
                 "`crop_area` must be two fractions with 0 < smallest <= largest <= 1. Received: "
                 f"crop_area={area!r}"
@@ -153,7 +153,7 @@ def ratio_for_crop(
         upright = exif.swapped(sides, orientation)
         size = random_box(upright, crop_seed, preprocessing, augmentation.crop_area)[1]
         shrinkage = tf.reduce_min(size) / max(preprocessing.size)
-        return ratio_of(sides, shrinkage, IN_TRAINING, preprocessing)
+        return ratio_of(sides, shrinkage, TRAINING_MINIMA, preprocessing)
 
     return ratio
 
@@ -232,23 +232,23 @@ def random_erasing(image: tf.Tensor, seed: tf.Tensor, *, probability: float) -> 
 
     Reference: https://arxiv.org/abs/1708.04896; noise in every pixel as in DeiT.
     """
-    whether, place, noise = tf.unstack(tf.random.split(seed, 3))
+    apply_seed, box_seed, noise_seed = tf.unstack(tf.random.split(seed, 3))
     h, w = image.shape[0], image.shape[1]
     area, ratio = (0.02, 1 / 3), (0.3, 10 / 3)
 
     def erased() -> tf.Tensor:
-        u = tf.unstack(tf.random.stateless_uniform((4,), place))
-        share = area[0] + u[0] * (area[1] - area[0])
+        u = tf.unstack(tf.random.stateless_uniform((4,), box_seed))
+        area_fraction = area[0] + u[0] * (area[1] - area[0])
         aspect = tf.exp(math.log(ratio[0]) + u[1] * math.log(ratio[1] / ratio[0]))
-        height = tf.minimum(tf.sqrt(share * h * w * aspect), float(h))
-        width = tf.minimum(tf.sqrt(share * h * w / aspect), float(w))
+        height = tf.minimum(tf.sqrt(area_fraction * h * w * aspect), float(h))
+        width = tf.minimum(tf.sqrt(area_fraction * h * w / aspect), float(w))
         rows = _within(h, u[2] * (h - height), height)
         columns = _within(w, u[3] * (w - width), width)
-        values = tf.random.stateless_normal(image.shape, noise)
+        values = tf.random.stateless_normal(image.shape, noise_seed)
         return augmentation_ops.paste(image, values, rows, columns)
 
-    chosen = tf.random.stateless_uniform((), whether) < probability
-    return tf.cond(chosen, erased, lambda: image)
+    apply = tf.random.stateless_uniform((), apply_seed) < probability
+    return tf.cond(apply, erased, lambda: image)
 
 
 def _within(side: int, start: tf.Tensor, length: tf.Tensor) -> tf.Tensor:

@@ -18,8 +18,8 @@ _GRAY = 128
 def blend(degenerate: tf.Tensor, image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
     """Blends a degenerate image (factor 0) with the image (factor 1); extrapolates above 1."""
     start = tf.cast(degenerate, tf.float32)
-    moved = start + factor * (tf.cast(image, tf.float32) - start)
-    return tf.saturate_cast(tf.round(moved), tf.uint8)
+    blended = start + factor * (tf.cast(image, tf.float32) - start)
+    return tf.saturate_cast(tf.round(blended), tf.uint8)
 
 
 def luma(image: tf.Tensor) -> tf.Tensor:
@@ -52,8 +52,8 @@ def sharpness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 
 def posterize(image: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     """Keeps the `bits` most significant bits of every value and clears the others."""
-    kept = 256 - tf.bitwise.left_shift(1, 8 - bits)
-    return tf.bitwise.bitwise_and(image, tf.cast(kept, tf.uint8))
+    bit_mask = 256 - tf.bitwise.left_shift(1, 8 - bits)
+    return tf.bitwise.bitwise_and(image, tf.cast(bit_mask, tf.uint8))
 
 
 def solarize(image: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:

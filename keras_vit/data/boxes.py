@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.geometry import Geometry, cut_boxes
-from keras_vit.data.target_kinds import Examples, TargetKind, other_size
+from keras_vit.data.target_kinds import Examples, TargetKind, size_mismatch
 
 ABSENT = -1.0  # class of the rows that pad a target
 
@@ -24,8 +24,7 @@ class Objects(NamedTuple):
     """Objects of one image.
 
     Args:
-        rows: Box, class, and 1 for a crowd that counts neither as found nor as missed, or else 0:
-            (M, 6), float32.
+        rows: Box, class, and 1 for a crowd, which is ignored in scores, or else 0: (M, 6), float32.
         sides: Height and width of the annotated image.
     """
 
@@ -37,7 +36,7 @@ class Boxes(TargetKind):
     """Boxes of objects with their classes: (M, 6), padded with rows of the class `ABSENT`.
 
     Args:
-        dropped: What is wrong with each box that was dropped, with its file.
+        dropped: Reason for each dropped box, with its file.
     """
 
     dense, column = True, "objects"
@@ -50,7 +49,7 @@ class Boxes(TargetKind):
         return np.fromiter((Objects(*target) for target in targets), object, len(targets))
 
     def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
-        """Returns a function to the objects of an image, (M, 6), M the most of an image."""
+        """Returns a function to the objects of an image, (M, 6), with M the maximum number."""
         counts = [len(target.rows) for target in examples.targets]
         padded = np.full((len(counts), max([1, *counts]), 6), ABSENT, np.float32)
         for rows, target, count in zip(padded, examples.targets, counts, strict=True):
@@ -59,15 +58,15 @@ class Boxes(TargetKind):
         return lambda index: tf.gather(padded, index)
 
     def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
-        """Returns the objects in the model's input (h, w); absent if their center is not seen."""
+        """Returns the objects in the model's input (h, w); `ABSENT` if their center is outside."""
         boxes, inside = cut_boxes(target[:, :4], geometry, size)
         labels = tf.where(inside[:, tf.newaxis], target[:, 4:], ABSENT)
         return tf.concat([boxes, labels], axis=1)
 
     def problem(self, examples: Examples, index: int, sides: tuple[int, int]) -> str | None:
-        """Returns that the annotated image had another size than the image."""
-        found = examples.targets[index].sides
-        return other_size("the boxes are those of an image of another size", found, sides)
+        """Returns an error message if the annotations are for another image size, else None."""
+        expected = examples.targets[index].sides
+        return size_mismatch("the boxes are those of an image of another size", expected, sides)
 
     def classes(self, examples: Examples, index: int) -> tuple[str, ...]:
         """Returns the names of the classes in an image."""
@@ -106,10 +105,10 @@ class Boxes(TargetKind):
 def usable(boxes: np.ndarray, sides: tuple[int, int]) -> tuple[np.ndarray, list[str | None]]:
     """Clips boxes (M, 4) to an image of `sides` (H, W); also returns why each cannot be used."""
     clipped = np.clip(boxes, 0, np.tile(sides, 2)).astype(np.float32)
-    wrong = {
+    invalid = {
         "its numbers are not finite": ~np.isfinite(boxes).all(axis=1),
         "it has no area": (boxes[:, 2:] <= boxes[:, :2]).any(axis=1),
         "it is outside of the image": (clipped[:, 2:] <= clipped[:, :2]).any(axis=1),
     }
-    reasons = np.select(list(wrong.values()), list(wrong), "")
+    reasons = np.select(list(invalid.values()), list(invalid), "")
     return clipped, [reason or None for reason in reasons.tolist()]

@@ -18,31 +18,31 @@ def class_map(
 ) -> tuple[tf.Tensor, ...]:
     """Returns the class of each pixel of an image (H, W), uint8, from logits (h, w, K).
 
-    The logits are interpolated; pixels that the model does not see are `IGNORED`. If `confident`,
+    The logits are interpolated; pixels outside of the model's input are `IGNORED`. If `confident`,
     also returns the probability of each pixel's class (H, W), uint8, in units of 1/255.
     """
     begin, part, _ = centered_geometry(sides, preprocessing)
-    places, seen = [], []
+    positions, visible = [], []
     for axis in range(2):
         first, size = (tf.cast(each[axis], tf.float32) for each in (begin, part))
-        place = (tf.cast(tf.range(sides[axis]), tf.float32) + 0.5 - first) / size
-        seen.append((place >= 0) & (place < 1))
-        number = logits.shape[axis]
-        places.append(tf.clip_by_value(place * number - 0.5, 0, number - 1))
+        position = (tf.cast(tf.range(sides[axis]), tf.float32) + 0.5 - first) / size
+        visible.append((position >= 0) & (position < 1))
+        num_cells = logits.shape[axis]
+        positions.append(tf.clip_by_value(position * num_cells - 0.5, 0, num_cells - 1))
 
-    def row(given: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+    def row(row_inputs: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, ...]:
         # Row by row: the logits of all pixels of a photograph take gigabytes.
-        place, visible = given
-        values = _between(_between(logits, place[tf.newaxis])[0], places[1])  # (W, K)
-        visible = visible & seen[1]
-        found = tf.where(visible, tf.cast(tf.argmax(values, axis=-1), tf.uint8), IGNORED)
+        position, row_visible = row_inputs
+        values = _interpolate(_interpolate(logits, position[tf.newaxis])[0], positions[1])  # (W, K)
+        row_visible = row_visible & visible[1]
+        classes = tf.where(row_visible, tf.cast(tf.argmax(values, axis=-1), tf.uint8), IGNORED)
         if not confident:
-            return (found,)
-        sure = tf.round(255 * tf.reduce_max(tf.nn.softmax(values), axis=-1))
-        return found, tf.where(visible, tf.cast(sure, tf.uint8), 0)
+            return (classes,)
+        confidence = tf.round(255 * tf.reduce_max(tf.nn.softmax(values), axis=-1))
+        return classes, tf.where(row_visible, tf.cast(confidence, tf.uint8), 0)
 
-    kind = tf.TensorSpec((None,), tf.uint8)
-    return tf.map_fn(row, (places[0], seen[0]), fn_output_signature=(kind, kind)[: 1 + confident])
+    signature = (tf.TensorSpec((None,), tf.uint8),) * (1 + confident)
+    return tf.map_fn(row, (positions[0], visible[0]), fn_output_signature=signature)
 
 
 _compiled = tf.function(class_map, autograph=False, reduce_retracing=True)
@@ -55,10 +55,10 @@ def found_classes(
     return _compiled(tf.constant(logits), tf.constant(sides), preprocessing)[0].numpy()
 
 
-def _between(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Returns the linear interpolation along the first axis at fractional places."""
-    low = tf.cast(places, tf.int32)
+def _interpolate(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """Returns the linear interpolation along the first axis at fractional positions."""
+    low = tf.cast(positions, tf.int32)
     high = tf.minimum(low + 1, tf.shape(values)[0] - 1)
-    weight = places - tf.cast(low, tf.float32)
+    weight = positions - tf.cast(low, tf.float32)
     weight = tf.reshape(weight, [-1] + [1] * (values.shape.rank - 1))
     return tf.gather(values, low) * (1 - weight) + tf.gather(values, high) * weight

@@ -18,12 +18,12 @@ from keras_vit.data.target_kinds import ClassIndex, MultiHot
 from keras_vit.preprocessing import Preprocessing
 
 # A class is rare below this fraction of the largest class's number of images.
-_RARE = 0.1
+_RARE_FRACTION = 0.1
 _SIZES = ("smallest", "median", "largest")
 # A size is odd if a side differs from the median by more than this factor.
-_ODD = 4.0
+_ODD_FACTOR = 4.0
 # Maximum of a dark image, of 255: pixels in [0, 1] that were written as integers.
-_DARK = 2
+_MAX_DARK = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class DatasetReport:
         audit: Unusable images and duplicates.
         leaks: Images with the same content, or of the same photograph, in several splits of the
             source.
-        cut_off: Images of which evaluation at 224 x 224 pixels sees a small part, or empty.
+        cut_off: Sentence on images of which evaluation at 224 x 224 pixels uses a small part.
         twin_classes: Names of classes that differ only in case, outer blanks or Unicode form.
         sizes: Smallest, median and largest height and width in pixels.
         odd_sizes: Names of images of an unusual size.
@@ -79,11 +79,11 @@ class DatasetReport:
     def rare(self) -> dict[str, int]:
         """Image counts of all classes less than a tenth the size of the largest class."""
         largest = max(self.counts.values(), default=0)
-        return {name: n for name, n in self.counts.items() if n < _RARE * largest}
+        return {name: n for name, n in self.counts.items() if n < _RARE_FRACTION * largest}
 
     @property
-    def near_leaks(self) -> tuple[tuple[str, ...], ...]:
-        """The groups in `leaks` of the same photograph whose pixels differ."""
+    def near_duplicate_leaks(self) -> tuple[tuple[str, ...], ...]:
+        """Groups in `leaks` of near-duplicates, whose pixels differ."""
         return tuple(group for group in self.leaks if group not in self.audit.duplicates)
 
     def text(self) -> str:
@@ -91,11 +91,11 @@ class DatasetReport:
         total = sum(self.counts.values()) if self.images is None else self.images
         number = f"{len(self.counts)} classes of " if self.counts else ""
         lines = [*self.notes, f"{total} images in {number}{self.source}"]
-        whole = max(sum(self.counts.values()) if self.without_class is None else total, 1)
+        denominator = max(sum(self.counts.values()) if self.without_class is None else total, 1)
         if not self.audit.inventory.complete:
             lines += [f"  {line}" for line in self.audit.inventory.text().splitlines()]
         if 0 < len(self.counts) <= 100:
-            rows = [(name, f"{n:6}", f"{n / whole:6.1%}") for name, n in self.counts.items()]
+            rows = [(name, f"{n:6}", f"{n / denominator:6.1%}") for name, n in self.counts.items()]
             lines += [f"  {line}" for line in text_table(rows, "<>>")]
         if self.ignored_pixels:
             share = self.ignored_pixels / (self.ignored_pixels + sum(self.counts.values()))
@@ -123,12 +123,12 @@ class DatasetReport:
             (
                 "Near-duplicate images in several splits; training keeps them, so that scores are "
                 "too high: remove them from all splits but one",
-                map(" = ".join, self.near_leaks),
+                map(" = ".join, self.near_duplicate_leaks),
             ),
             (
                 "Classes whose names differ only in case, outer blanks or Unicode form; move the "
                 "images into one folder, or write one name in the table",
-                map(self._twins_text, self.twin_classes),
+                map(self._similar_names_text, self.twin_classes),
             ),
             ("Unusual size", self.odd_sizes),
             ("Images with a single pixel value", self.flat),
@@ -140,7 +140,7 @@ class DatasetReport:
         parts = parts or ["No problems found; no two images have the same pixels."]
         return "\n".join([*lines, "", *parts])
 
-    def _twins_text(self, names: tuple[str, ...]) -> str:
+    def _similar_names_text(self, names: tuple[str, ...]) -> str:
         counts = " = ".join(f"{name!r} ({self.counts[name]} images)" for name in names)
         folders = [Path(self.source, name) for name in names]
         if not all(folder.is_dir() for folder in folders):
@@ -151,17 +151,17 @@ class DatasetReport:
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a JSON-serializable dictionary."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        found = content.pop("audit")
+        audit = content.pop("audit")
         if self.images is None:
             del content["images"], content["without_class"], content["ignored_pixels"]
         return {
             **content,
             "rare": self.rare,
-            "oriented": found.oriented,
-            "inventory": dataclasses.asdict(found.inventory),
-            "bad": dict(found.bad),
-            "duplicates": found.duplicates,
-            "contradictions": found.contradictions,
+            "oriented": audit.oriented,
+            "inventory": dataclasses.asdict(audit.inventory),
+            "bad": dict(audit.bad),
+            "duplicates": audit.duplicates,
+            "contradictions": audit.contradictions,
         }
 
 
@@ -184,27 +184,27 @@ def check(
         No problems found; no two images have the same pixels.
     """
     found = found.subset(examples) if found else audit(examples, progress=progress)
-    kept = examples.subset([i for i, name in enumerate(examples.names) if name in found.digests])
-    sides = np.array([found.sizes[name] for name in kept.names]).reshape(-1, 2)
+    usable = examples.subset([i for i, name in enumerate(examples.names) if name in found.digests])
+    sides = np.array([found.sizes[name] for name in usable.names]).reshape(-1, 2)
     sizes: dict[str, tuple[int, int]] = {}
-    odd: list[str] = []
+    odd_sizes: list[str] = []
     if len(sides):
         quantiles = np.quantile(sides, (0, 0.5, 1), axis=0)
         sizes = {name: (int(h), int(w)) for name, (h, w) in zip(_SIZES, quantiles, strict=True)}
-        middle = quantiles[1]
-        ratio = np.maximum(sides / middle, middle / sides).max(axis=1)
-        odd = [kept.names[int(i)] for i in np.flatnonzero(ratio > _ODD)]
+        median = quantiles[1]
+        ratio = np.maximum(sides / median, median / sides).max(axis=1)
+        odd_sizes = [usable.names[int(i)] for i in np.flatnonzero(ratio > _ODD_FACTOR)]
     ranges = found.ranges
     splits = dict(zip(examples.names, examples.splits, strict=True)) if examples.splits else {}
     groups = (*found.duplicates, *found.twins)
     leaks = [group for group in groups if len({*map(splits.get, group)}) > 1]
-    pixels = kept.kind.pixels(kept)
-    counts = kept.class_counts() if pixels is None else pixels
-    classified = isinstance(kept.kind, (ClassIndex, MultiHot))  # other tasks see whole images
+    pixels = usable.kind.pixels(usable)
+    counts = usable.class_counts() if pixels is None else pixels
+    classified = isinstance(usable.kind, (ClassIndex, MultiHot))  # other tasks use whole images
     counted = classified or pixels is not None
     refused = ""
     try:
-        split(kept, found.digests, found.twins)
+        split(usable, found.digests, found.twins)
     except ValueError as error:
         refused = str(error)
     return DatasetReport(
@@ -213,14 +213,14 @@ def check(
         audit=found,
         leaks=tuple(leaks),
         sizes=sizes,
-        odd_sizes=tuple(odd),
-        flat=tuple(name for name in kept.names if ranges[name][0] == ranges[name][1]),
-        dark=tuple(name for name in kept.names if ranges[name][0] < ranges[name][1] <= _DARK),
+        odd_sizes=tuple(odd_sizes),
+        flat=tuple(name for name in usable.names if ranges[name][0] == ranges[name][1]),
+        dark=tuple(name for name in usable.names if ranges[name][0] < ranges[name][1] <= _MAX_DARK),
         refused=refused,
         ignored_pixels=0 if pixels is None else int(sides.prod(axis=1).sum() - pixels.sum()),
-        images=None if isinstance(kept.kind, ClassIndex) else len(kept),
-        without_class=int((~kept.targets.any(axis=1)).sum()) if kept.multi_label else None,
+        images=None if isinstance(usable.kind, ClassIndex) else len(usable),
+        without_class=int((~usable.targets.any(axis=1)).sum()) if usable.multi_label else None,
         notes=examples.notes,
-        twin_classes=examples.twin_classes(),
+        twin_classes=examples.similar_class_names(),
         cut_off=cut_off(found.sizes, Preprocessing()) if classified else "",
     )

@@ -19,20 +19,20 @@ from keras_vit.data.exif import one_operator
 from keras_vit.preprocessing import Preprocessing
 
 Ratio = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # see `decode_as_stored`
-_WHOLE = ("squash", "pad")  # values of `Preprocessing.resize` without a crop
+_UNCROPPED = ("squash", "pad")  # values of `Preprocessing.resize` without a crop
 _GRAY = 128  # of borders, as in `augmentation_ops`
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
-# Without antialiasing; bicubic has a precision of 1 / 1024 of a pixel. No longer faster than
-# `_resized_rows`, but the pixels of earlier trainings (docs/decisions/0010).
-_QUICK = {"bilinear": tf.raw_ops.ResizeBilinear, "bicubic": tf.raw_ops.ResizeBicubic}
-_SHRINKING = 3 / 2  # from this factor on, training uses antialiasing
+# Without antialiasing; bicubic has a precision of 1 / 1024 of a pixel. Not faster than
+# `_resized_rows`, but gives the pixels of earlier trainings (docs/decisions/0010).
+_RESIZE_OPS = {"bilinear": tf.raw_ops.ResizeBilinear, "bicubic": tf.raw_ops.ResizeBicubic}
+_ANTIALIASED = 3 / 2  # shrinkage from which on training uses antialiasing
 # Divisors of the size at which a JPEG is decoded.
 _RATIOS = (1, 2, 4)
 # The minimum ratios of the image's side to the resized side for 1/2 and 1/4. At 1/4 the rounding of
 # decoded pixels may change predictions unless six remain for each resized pixel; three suffice
 # for training (docs/decisions/0017).
-_IN_PREDICTION = (6, 24)
-IN_TRAINING = (6, 12)
+_PREDICTION_MINIMA = (6, 24)
+TRAINING_MINIMA = (6, 12)
 # Weights of red, green and blue in units of 1 / 65536 (ITU-R BT.601), rounded as PIL rounds them.
 _LUMA = (19595, 38470, 7471)
 
@@ -53,7 +53,7 @@ def decode(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
         Pixels (H, W, C), uint8, [0, 255].
 
     Raises:
-        tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
+        tf.errors.InvalidArgumentError: If the bytes are not a complete image of a known format.
 
     Examples:
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))
@@ -95,8 +95,8 @@ def decode_as_stored(
     `resize_and_crop` and `resize_for_training` apply the orientation at the model's size, which is
     faster. `ratio` computes the divisor of a JPEG's size, 1, 2 or 4, from (H, W) and orientation.
     """
-    encoded, one = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
-    orientation = exif.orientation(encoded) if preprocessing.exif_orientation else one
+    encoded, upright = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
+    orientation = exif.orientation(encoded) if preprocessing.exif_orientation else upright
 
     def jpeg() -> tuple[tf.Tensor, ...]:
         def decoded(ratio: int) -> tf.Tensor:
@@ -267,22 +267,22 @@ def resize_for_training(image: tf.Tensor | Stored, preprocessing: Preprocessing)
     """
     squashed = dataclasses.replace(preprocessing, resize="squash")
     stored = image if isinstance(image, Stored) else Stored.of(image)
-    if preprocessing.interpolation not in _QUICK:
+    if preprocessing.interpolation not in _RESIZE_OPS:
         return resize_and_crop(stored, squashed)
     image, orientation = stored.pixels, stored.orientation
     size = exif.swapped(tf.constant(preprocessing.size), orientation)
 
-    def quick() -> tf.Tensor:
-        resize = _QUICK[preprocessing.interpolation]
+    def resize_directly() -> tf.Tensor:
+        resize = _RESIZE_OPS[preprocessing.interpolation]
         resized = resize(images=image[tf.newaxis], size=size, half_pixel_centers=True)
         return _rounded(exif.turn(resized[0], orientation), preprocessing)
 
     if not preprocessing.antialias:
-        return quick()
+        return resize_directly()
     return tf.cond(
-        tf.reduce_max(tf.shape(image)[:2] / size) > _SHRINKING,
+        tf.reduce_max(tf.shape(image)[:2] / size) > _ANTIALIASED,
         lambda: resize_and_crop(stored, squashed),
-        quick,
+        resize_directly,
     )
 
 
@@ -294,7 +294,7 @@ def _rounded(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 def _cover(preprocessing: Preprocessing) -> tuple[int, int]:
     """Returns the size before the center crop, which is a lower bound if `resize="crop"`."""
-    fraction = 1.0 if preprocessing.resize in _WHOLE else preprocessing.crop_fraction
+    fraction = 1.0 if preprocessing.resize in _UNCROPPED else preprocessing.crop_fraction
     height, width = preprocessing.size
     return int(height / fraction), int(width / fraction)
 
@@ -302,7 +302,7 @@ def _cover(preprocessing: Preprocessing) -> tuple[int, int]:
 def scaled_size(sides: tf.Tensor, preprocessing: Preprocessing) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the size of a resized image, and the first row and column of its center crop."""
     size = tf.constant(preprocessing.size)
-    if preprocessing.resize in _WHOLE:
+    if preprocessing.resize in _UNCROPPED:
         return size, tf.constant([0, 0])
     cover = tf.constant(_cover(preprocessing))
     scaled = cover if preprocessing.resize == "squash_crop" else _covering(sides, cover)
@@ -346,7 +346,7 @@ def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
         Model input (h, w, C), float32, with a static shape.
 
     Raises:
-        tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
+        tf.errors.InvalidArgumentError: If the bytes are not a complete image of a known format.
 
     Examples:
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))
@@ -366,7 +366,7 @@ def ratio_for_resizing(preprocessing: Preprocessing) -> Ratio:
     """Returns the `ratio` argument of `decode_as_stored` for use with `resize_and_crop`."""
     longest = max(_cover(preprocessing))
     return lambda sides, orientation: ratio_of(
-        sides, tf.reduce_min(sides) / longest, _IN_PREDICTION, preprocessing
+        sides, tf.reduce_min(sides) / longest, _PREDICTION_MINIMA, preprocessing
     )
 
 
@@ -377,7 +377,7 @@ def ratio_of(
 
     It is at least the one that is required to decode at most `MAX_PIXELS`.
     """
-    enough = tf.reduce_prod(tf.cast(sides, tf.int64)) > (MAX_PIXELS, 4 * MAX_PIXELS)
+    allowed = tf.reduce_prod(tf.cast(sides, tf.int64)) > (MAX_PIXELS, 4 * MAX_PIXELS)
     if preprocessing.dct_scaling and preprocessing.antialias:
-        enough |= (shrinkage >= minima) & (preprocessing.interpolation != "nearest")
-    return tf.gather(_RATIOS, tf.reduce_sum(tf.cast(enough, tf.int32)))
+        allowed |= (shrinkage >= minima) & (preprocessing.interpolation != "nearest")
+    return tf.gather(_RATIOS, tf.reduce_sum(tf.cast(allowed, tf.int32)))

@@ -64,8 +64,8 @@ class Examples:
         ... )
         >>> len(examples), examples.read(1), examples.subset([1]).names
         (2, b'+++', ('b.png',))
-        >>> several = dataclasses.replace(examples, targets=np.array([[1, 1], [0, 0]]))
-        >>> several.multi_label, several.shown(0), several.shown(1)
+        >>> tags = dataclasses.replace(examples, targets=np.array([[1, 1], [0, 0]]))
+        >>> tags.multi_label, tags.shown(0), tags.shown(1)
         (True, ('daisy', 'rose'), ())
     """
 
@@ -98,8 +98,8 @@ class Examples:
                     f"`{name}` must have one entry for each of the {len(self.names)} names. "
                     f"Received: {len(values)} entries"
                 )
-        if several := repeated(self.names):
-            raise ValueError(f"`names` must be unique. Received more than once: {several[:20]}")
+        if duplicates := repeated(self.names):
+            raise ValueError(f"`names` must be unique. Received more than once: {duplicates[:20]}")
         if unknown := sorted(set(self.splits or ()) - set(SPLITS)):
             raise ValueError(f"`splits` must contain only {SPLITS}. Received: {unknown}")
 
@@ -118,8 +118,8 @@ class Examples:
 
     def of_split(self, *splits: str) -> np.ndarray:
         """Returns whether each image is in one of the source's `splits`, booleans (N,)."""
-        own = self.splits or ("",) * len(self)
-        return np.fromiter((name in splits for name in own), bool, len(self))
+        all_splits = self.splits or ("",) * len(self)
+        return np.fromiter((name in splits for name in all_splits), bool, len(self))
 
     def class_counts(self) -> np.ndarray:
         """Returns the number of images of each class, an integer array of shape (K,)."""
@@ -129,7 +129,7 @@ class Examples:
         """Returns the names of an image's classes, in the order of `class_names`."""
         return self.kind.classes(self, index)
 
-    def twin_classes(self) -> tuple[tuple[str, ...], ...]:
+    def similar_class_names(self) -> tuple[tuple[str, ...], ...]:
         """Returns groups of class names that differ only in case, outer blanks or Unicode form.
 
         In each group, the name with the most images is first.

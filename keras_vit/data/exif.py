@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-_BLOCKS = 4096  # maximum number of blocks of a file searched for Exif
+_MAX_BLOCKS = 4096  # maximum number of blocks of a file searched for Exif
 _PREFIX = b"Exif\0\0"
 _HEAD = 10  # bytes: marker, length and prefix in a JPEG, length and name in a PNG and a WebP
 _ORIENTATION = 0x0112  # tag of the entry
@@ -34,7 +34,7 @@ def orientation(encoded: tf.Tensor) -> tf.Tensor:
 
     Reads the first directory of a JPEG's first Exif segment, a PNG's eXIf chunk or a WebP's EXIF
     chunk, as Pillow does, but no XMP and no profile in a PNG's text. The first orientation entry
-    that is one 16-bit integer, as in the standard, or one 32-bit integer counts.
+    that is one 16-bit integer, as in the standard, or one 32-bit integer is used.
     """
     # The name of an Exif block, as a cheap first test.
     name = tf.where(_is_png(encoded), b"eXIf", b"EXIF")
@@ -93,7 +93,7 @@ def _segment(encoded: tf.Tensor) -> tf.Tensor:
         size = 2 + 256 * head[2] + head[3]
         return exif, ends, tf.where(head[1] == 0xFF, tf.ones_like(size), size)  # a fill byte
 
-    at, size = _found(encoded, tf.constant(2, tf.int64), block)
+    at, size = _find_block(encoded, tf.constant(2, tf.int64), block)
     return _cut(encoded, at + 4, size - 4)
 
 
@@ -101,22 +101,22 @@ def _chunk(encoded: tf.Tensor) -> tf.Tensor:
     """Returns the eXIf chunk of a PNG (even after the pixels) or the EXIF chunk of a WebP."""
     png = _is_png(encoded)
     riff = tf.cast(~png, tf.int64)
-    known = png | (_cut(encoded, 8, 8) == b"WEBPVP8X")
+    supported = png | (_cut(encoded, 8, 8) == b"WEBPVP8X")
 
     def block(head: tf.Tensor) -> tuple[tf.Tensor, ...]:
         name = tf.where(png, head[4:8], head[:4])
         size = tf.where(png, head[:4], tf.reverse(head[4:8], [0]))
         size = tf.reduce_sum(size * [2**24, 2**16, 2**8, 1])
         exif = tf.reduce_all(tf.where(png, name == tuple(b"eXIf"), name == tuple(b"EXIF")))
-        ends = ~known | tf.reduce_all(name == tuple(b"IEND"))
+        ends = ~supported | tf.reduce_all(name == tuple(b"IEND"))
         # A checksum of 4 bytes follows the data in a PNG; the data of a WebP have an even length.
-        return exif & known, ends, tf.where(png, size + 12, size + 8 + size % 2)
+        return exif & supported, ends, tf.where(png, size + 12, size + 8 + size % 2)
 
-    at, size = _found(encoded, 8 + 4 * riff, block)
+    at, size = _find_block(encoded, 8 + 4 * riff, block)
     return _cut(encoded, at + 8, size - 12 + 4 * riff)
 
 
-def _found(
+def _find_block(
     encoded: tf.Tensor, start: tf.Tensor, block: Callable[[tf.Tensor], tuple[tf.Tensor, ...]]
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the position and size of the Exif block; the size is 0 if there is none.
@@ -125,15 +125,15 @@ def _found(
     and the size of the block.
     """
 
-    def look(at: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def read_block(at: tf.Tensor) -> tuple[tf.Tensor, ...]:
         head = tf.io.decode_raw(_cut(encoded, at, _HEAD), tf.uint8, fixed_length=_HEAD)
         return at, *block(tf.cast(head, tf.int64))  # zero-padded
 
     at, exif, _, size = tf.while_loop(
         lambda at, exif, ends, size: ~exif & ~ends & (at < _size(encoded)),
-        lambda at, exif, ends, size: look(at + size),
-        look(start),
-        maximum_iterations=_BLOCKS,
+        lambda at, exif, ends, size: read_block(at + size),
+        read_block(start),
+        maximum_iterations=_MAX_BLOCKS,
     )
     return at, size * tf.cast(exif, tf.int64)
 
@@ -149,8 +149,8 @@ def _stored_orientation(encoded: tf.Tensor) -> tf.Tensor:
 
     def words(text: tf.Tensor, length: int | None = None) -> tf.Tensor:
         """Zero-pads bytes to `length` and decodes them as 16-bit integers."""
-        found = tf.cast(tf.io.decode_raw(text, tf.uint16, fixed_length=length), tf.int64)
-        return tf.where(little, found, found % 256 * 256 + found // 256)
+        values = tf.cast(tf.io.decode_raw(text, tf.uint16, fixed_length=length), tf.int64)
+        return tf.where(little, values, values % 256 * 256 + values // 256)
 
     offset = words(_cut(tiff, 4, 4), 4)
     at = tf.reduce_sum(tf.where(little, offset, tf.reverse(offset, [0])) * [1, 2**16])
@@ -166,8 +166,8 @@ def _stored_orientation(encoded: tf.Tensor) -> tf.Tensor:
     is_short, is_long = (kind == 3) | (kind == 8), (kind == 4) | (kind == 9)
     fitting = (tag == _ORIENTATION) & (count == 1) & (is_short | is_long)
     default = tf.ones((1,), tf.int64)
-    found = tf.boolean_mask(tf.where(is_short, short, long), fitting)
-    number = tf.concat([found, default], axis=0)[0]
+    orientations = tf.boolean_mask(tf.where(is_short, short, long), fitting)
+    number = tf.concat([orientations, default], axis=0)[0]
     valid = (little | (order == b"MM\0*")) & (number >= 1) & (number <= 8)
     return tf.where(valid, number, default[0])
 

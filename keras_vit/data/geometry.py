@@ -1,4 +1,4 @@
-"""Parts of images that a model sees, in training, evaluation and serving.
+"""Parts of images that are a model's input, in training, evaluation and serving.
 
 Letters: H, W height and width of an upright image; h, w of the model input.
 """
@@ -64,12 +64,12 @@ def random_box(
     # The operator returns the whole image if no crop was found.
     largest = tf.cast(tf.reverse(sides, [0]), tf.float32) * (1 / ratio[0], ratio[1])
     fitting = tf.minimum(sides, tf.maximum(tf.cast(tf.round(largest), tf.int32), 1))
-    whole = tf.reduce_all(size == sides)
-    return tf.where(whole, (sides - fitting) // 2, begin), tf.where(whole, fitting, size)
+    is_whole = tf.reduce_all(size == sides)
+    return tf.where(is_whole, (sides - fitting) // 2, begin), tf.where(is_whole, fitting, size)
 
 
 def centered_geometry(sides: tf.Tensor, preprocessing: Preprocessing) -> Geometry:
-    """Returns the part of an image with `sides` (H, W) that evaluation and serving see."""
+    """Returns the part of an image with `sides` (H, W) that evaluation and serving use."""
     size, sides = tf.constant(preprocessing.size), tf.cast(sides, tf.int32)
     if preprocessing.resize == "pad":
         canvas = padded_sides(sides, size)
@@ -81,7 +81,7 @@ def centered_geometry(sides: tf.Tensor, preprocessing: Preprocessing) -> Geometr
 
 
 def cut_mask(mask: tf.Tensor, geometry: Geometry, size: tuple[int, int], outside: int) -> tf.Tensor:
-    """Returns the part (h, w, ...) of a mask (H, W, ...) that an image's `geometry` shows.
+    """Returns the part (h, w, ...) of a mask (H, W, ...) given by an image's `geometry`.
 
     Each pixel is the nearest of the mask; those in the border of a padded image are `outside`.
     """
@@ -89,12 +89,12 @@ def cut_mask(mask: tf.Tensor, geometry: Geometry, size: tuple[int, int], outside
     for axis, side in enumerate(size):
         centers = (tf.range(side, dtype=tf.float32) + 0.5) / side
         begin, part = (tf.cast(each[axis], tf.float32) for each in geometry[:2])
-        at = tf.cast(tf.floor(begin + centers * part), tf.int32)
-        inside.append((at >= 0) & (at < tf.shape(mask)[axis]))
-        mask = tf.gather(mask, tf.clip_by_value(at, 0, tf.shape(mask)[axis] - 1), axis=axis)
-    seen = inside[0][:, tf.newaxis] & inside[1]
-    seen = tf.reshape(seen, (*size, *[1] * (len(mask.shape) - 2)))
-    mask = tf.where(seen, mask, tf.cast(outside, mask.dtype))
+        indices = tf.cast(tf.floor(begin + centers * part), tf.int32)
+        inside.append((indices >= 0) & (indices < tf.shape(mask)[axis]))
+        mask = tf.gather(mask, tf.clip_by_value(indices, 0, tf.shape(mask)[axis] - 1), axis=axis)
+    visible = inside[0][:, tf.newaxis] & inside[1]
+    visible = tf.reshape(visible, (*size, *[1] * (len(mask.shape) - 2)))
+    mask = tf.where(visible, mask, tf.cast(outside, mask.dtype))
     return tf.cond(geometry.flip, lambda: tf.reverse(mask, [1]), lambda: mask)
 
 
@@ -104,17 +104,17 @@ def cut_boxes(
     """Moves boxes (n, 4) from an upright image to the model's input.
 
     Boxes are (first row, first column, last row, last column), in pixels, up to their outer edges.
-    Also returns which boxes are `inside` (n,): those whose center is seen.
+    Also returns which boxes are `inside` (n,): those whose center is in the input.
     """
     begin, part = (tf.cast(each, tf.float32) for each in geometry[:2])
     sides = tf.constant(size, tf.float32)
     corners = (tf.reshape(boxes, (-1, 2, 2)) - begin) * sides / part
     center = tf.reduce_mean(corners, axis=1)
     inside = tf.reduce_all((center >= 0) & (center < sides), axis=1)
-    seen = tf.clip_by_value(corners, 0.0, sides)
-    flipped = tf.stack([seen[..., 0], size[1] - tf.reverse(seen[..., 1], [1])], axis=-1)
-    seen = tf.where(geometry.flip, flipped, seen)
-    return tf.reshape(seen, (-1, 4)), inside
+    clipped = tf.clip_by_value(corners, 0.0, sides)
+    flipped = tf.stack([clipped[..., 0], size[1] - tf.reverse(clipped[..., 1], [1])], axis=-1)
+    clipped = tf.where(geometry.flip, flipped, clipped)
+    return tf.reshape(clipped, (-1, 4)), inside
 
 
 def uncut_mask(
@@ -122,15 +122,15 @@ def uncut_mask(
 ) -> np.ndarray:
     """Returns a mask (H, W, ...) in the image's own pixels, the inverse of `cut_mask`.
 
-    Each pixel is the nearest of `mask` (h, w, ...); pixels that the model does not see are
-    `outside`.
+    Each pixel is the nearest of `mask` (h, w, ...); pixels outside of the model's
+    input are `outside`.
     """
-    places = []  # the row and the column after the last ones are outside
+    indices = []  # the row and the column after the last ones are outside
     for side, begin, part, cells in zip(sides, *geometry[:2], mask.shape, strict=False):
-        at = np.floor((np.arange(side) + 0.5 - float(begin)) / float(part) * cells).astype(int)
-        places.append(np.where((at >= 0) & (at < cells), at, cells))
+        cell = np.floor((np.arange(side) + 0.5 - float(begin)) / float(part) * cells).astype(int)
+        indices.append(np.where((cell >= 0) & (cell < cells), cell, cells))
     borders = [(0, 1), (0, 1), *[(0, 0)] * (mask.ndim - 2)]
-    return np.pad(mask, borders, constant_values=outside)[np.ix_(*places)]
+    return np.pad(mask, borders, constant_values=outside)[np.ix_(*indices)]
 
 
 def uncut_boxes(boxes: np.ndarray, geometry: Geometry, size: tuple[int, int]) -> np.ndarray:
@@ -140,7 +140,7 @@ def uncut_boxes(boxes: np.ndarray, geometry: Geometry, size: tuple[int, int]) ->
 
 
 def cut_off(sizes: Sizes, preprocessing: Preprocessing, patch: int = 16) -> str:
-    """Returns a sentence on images of which the center crop shows a small part, or `""`.
+    """Returns a sentence on images of which the center crop is a small part, or `""`.
 
     Args:
         sizes: Sizes of the images.
@@ -154,7 +154,7 @@ def cut_off(sizes: Sizes, preprocessing: Preprocessing, patch: int = 16) -> str:
     if preprocessing.resize != "crop" or not cut.any():
         return ""
     factor = float(np.median(relative[cut]))
-    seen = preprocessing.crop_fraction * float(np.median(np.minimum(relative, 1 / relative)[cut]))
+    share = preprocessing.crop_fraction * float(np.median(np.minimum(relative, 1 / relative)[cut]))
     high, wide = (
         math.ceil(side * max(1.0, by) / patch) * patch
         for side, by in ((height, 1 / factor), (width, factor))
@@ -162,6 +162,6 @@ def cut_off(sizes: Sizes, preprocessing: Preprocessing, patch: int = 16) -> str:
     return (
         f"{int(cut.sum())} of {len(cut)} images ({cut.mean():.0%}) are more than 4/3 times as wide "
         f"or as high as the model's input of {height} x {width} pixels (height x width): "
-        f"evaluation and serving see their center, {seen:.0%} of the longer side at the median. "
+        f"evaluation and serving see their center, {share:.0%} of the longer side at the median. "
         f"To see it all, use --image-size {high}x{wide}, --set resize=squash or --set resize=pad."
     )

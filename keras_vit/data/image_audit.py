@@ -323,7 +323,7 @@ def say_notes(examples: Examples) -> None:
     """Prints how a source was read, and classes that seem to be the same."""
     for note in examples.notes:
         say(note)
-    for group in examples.twin_classes():
+    for group in examples.similar_class_names():
         say(
             f"Classes whose names differ only in case, outer blanks or Unicode form: {group}; "
             "`keras-vit data check` shows how to merge them."

@@ -51,5 +51,5 @@ def count_images(examples: Examples, bad: Mapping[int, str]) -> Inventory:
             reason, classes = reason.partition(":")[0], "images"
         unreadable.setdefault(reason, Counter()).update([classes])
     ordered = sorted(unreadable.items(), key=lambda item: -item[1].total())
-    found = {reason: dict(counts) for reason, counts in ordered}
-    return Inventory(len(examples) - len(bad), found, dict(examples.ignored))
+    counts_by_reason = {reason: dict(counts) for reason, counts in ordered}
+    return Inventory(len(examples) - len(bad), counts_by_reason, dict(examples.ignored))

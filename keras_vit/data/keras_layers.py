@@ -21,27 +21,27 @@ def read_layers(layers: Sequence[Any]) -> tuple[keras.layers.Layer, ...]:
     for layer in layers:
         try:
             is_config = isinstance(layer, dict)
-            made = keras.saving.deserialize_keras_object(layer) if is_config else layer
+            built = keras.saving.deserialize_keras_object(layer) if is_config else layer
         except (TypeError, ValueError, KeyError) as error:
             raise ValueError(
                 "`layers` must contain layers, or configurations returned by "
                 "`keras.saving.serialize_keras_object`. For KerasCV layers, install the extra "
                 f"`kerascv` and `import keras_cv` first. Received: {layer}"
             ) from error
-        # Layers of KerasCV may be built on another Keras and are no `keras.layers.Layer` then.
-        if not callable(made) or not hasattr(made, "get_config"):
+        # Layers of KerasCV may be built on another Keras and are then not a `keras.layers.Layer`.
+        if not callable(built) or not hasattr(built, "get_config"):
             raise ValueError(
                 "`layers` must contain layers of Keras or KerasCV, or their configurations. "
                 f"Received: {layer!r}"
             )
-        precision = getattr(made, "compute_dtype", "float32")
+        precision = getattr(built, "compute_dtype", "float32")
         if precision != "float32":
             # Pixels would be rounded, and Keras' MixUp fails inside tf.data.
             raise ValueError(
                 "`layers` must compute in float32: pass dtype='float32' to each layer. "
-                f"Received: {made.name}, which computes in {precision}"
+                f"Received: {built.name}, which computes in {precision}"
             )
-        read.append(made)
+        read.append(built)
     return tuple(read)
 
 

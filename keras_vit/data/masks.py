@@ -15,7 +15,7 @@ from PIL import Image
 
 from keras_vit.arguments import shortlist
 from keras_vit.data.geometry import Geometry, cut_mask
-from keras_vit.data.target_kinds import Examples, TargetKind, other_size
+from keras_vit.data.target_kinds import Examples, TargetKind, size_mismatch
 from keras_vit.storage.paths import AnyPath, to_path
 
 IGNORED = 255  # class of pixels that count in no loss and in no score
@@ -51,21 +51,21 @@ class Masks(TargetKind):
     def read(self, target: Any) -> np.ndarray:
         """Returns the classes of a mask's pixels (H, W), or raises `ValueError`."""
         stored = stored_values(to_path(target), self.colored)
-        place = np.searchsorted(self.codes, stored).clip(max=len(self.codes) - 1)
-        if (unknown := stored[self.codes[place] != stored]).size:
-            found, known = (
-                shortlist([_shown(code, self.colored) for code in np.unique(codes).tolist()])
+        positions = np.searchsorted(self.codes, stored).clip(max=len(self.codes) - 1)
+        if (unknown := stored[self.codes[positions] != stored]).size:
+            wrong, known = (
+                shortlist([_code_text(code, self.colored) for code in np.unique(codes).tolist()])
                 for codes in (unknown, self.codes)
             )
-            raise ValueError(f"the mask has values that are no class: {found}, not {known}")
-        return self.indices[place]
+            raise ValueError(f"the mask has values that are not a class: {wrong}, not {known}")
+        return self.indices[positions]
 
     def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
         """Returns a function to masks (H, W), uint8."""
 
         def mask(index: tf.Tensor) -> tf.Tensor:
-            found = tf.numpy_function(lambda i: self.read(examples.targets[i]), [index], tf.uint8)
-            return tf.ensure_shape(found, (None, None))
+            pixels = tf.numpy_function(lambda i: self.read(examples.targets[i]), [index], tf.uint8)
+            return tf.ensure_shape(pixels, (None, None))
 
         return mask
 
@@ -74,16 +74,16 @@ class Masks(TargetKind):
         return [self.read(target) for target in examples.targets]
 
     def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
-        """Returns the nearest pixels of the part that the model sees, (h, w)."""
+        """Returns the nearest pixels of the part in the model's input, (h, w)."""
         return cut_mask(target, geometry, size, IGNORED)
 
     def problem(self, examples: Examples, index: int, sides: tuple[int, int]) -> str | None:
-        """Returns why a mask cannot be read, or that it has another size than its image."""
+        """Returns an error message if the mask cannot be read or has another size, else None."""
         try:
-            found = self.read(examples.targets[index]).shape
+            mask_sides = self.read(examples.targets[index]).shape
         except (ValueError, OSError) as error:
             return str(error)
-        return other_size("the mask has another size than the image", found, sides)
+        return size_mismatch("the mask has another size than the image", mask_sides, sides)
 
     def pixels(self, examples: Examples) -> np.ndarray:
         """Returns the number of pixels of each class (K,)."""
@@ -119,8 +119,8 @@ class Masks(TargetKind):
 def stored_values(path: AnyPath, colored: bool = False) -> np.ndarray:
     """Returns the values of a mask's pixels (H, W), or codes of their colors.
 
-    Values are gray levels or indices of a palette. Raises `ValueError` if the file is no image, or
-    has colors where indices are expected.
+    Values are gray levels or indices of a palette. Raises `ValueError` if the file is not an image,
+    or has colors where indices are expected.
     """
     try:
         with path.open("rb") as file, Image.open(file) as image:
@@ -153,5 +153,5 @@ def _code(value: Any) -> Any:
     return code if np.ndim(code) else int(code)
 
 
-def _shown(code: int, colored: bool) -> str:
+def _code_text(code: int, colored: bool) -> str:
     return str((code >> 16, code >> 8 & 255, code & 255)) if colored else str(code)

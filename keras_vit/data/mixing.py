@@ -32,37 +32,38 @@ def mix(
 
     Reference: https://arxiv.org/abs/1710.09412 and https://arxiv.org/abs/1905.04899
     """
-    places = tf.range(tf.shape(images)[0])
-    neighbors = tf.bitwise.bitwise_xor(places, 1)
-    chance = 0.5 if mixup and cutmix else float(mixup > 0)  # of MixUp
+    indices = tf.range(tf.shape(images)[0])
+    neighbors = tf.bitwise.bitwise_xor(indices, 1)
+    mixup_probability = 0.5 if mixup and cutmix else float(mixup > 0)
 
-    def one(values: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, tf.Tensor]:
-        place, neighbor, seed = values
-        image, other = images[place], images[neighbor]
-        whether, which, how = tf.unstack(tf.random.split(seed, 3))
+    def mix_example(values: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, tf.Tensor]:
+        index, neighbor, seed = values
+        image, other = images[index], images[neighbor]
+        apply_seed, method_seed, mix_seed = tf.unstack(tf.random.split(seed, 3))
 
         def by_mixup() -> tuple[tf.Tensor, tf.Tensor]:
-            share = _beta(how, mixup)
-            return share * image + (1 - share) * other, share
+            lam = _beta(mix_seed, mixup)
+            return lam * image + (1 - lam) * other, lam
 
         def by_cutmix() -> tuple[tf.Tensor, tf.Tensor]:
-            return _cut(image, other, how, cutmix)
+            return _cut(image, other, mix_seed, cutmix)
 
         def by_either() -> tuple[tf.Tensor, tf.Tensor]:
-            return tf.cond(tf.random.stateless_uniform((), which) < chance, by_mixup, by_cutmix)
+            use_mixup = tf.random.stateless_uniform((), method_seed) < mixup_probability
+            return tf.cond(use_mixup, by_mixup, by_cutmix)
 
-        mixes = tf.random.stateless_uniform((), whether) < probability
-        return tf.cond(mixes, by_either, lambda: (image, tf.ones(())))
+        apply = tf.random.stateless_uniform((), apply_seed) < probability
+        return tf.cond(apply, by_either, lambda: (image, tf.ones(())))
 
     # One image at a time, so that the image and its neighbor stay in the processor's cache.
-    mixed, share = tf.map_fn(
-        one,
-        (places, neighbors, tf.convert_to_tensor(seeds)),
+    mixed, lam = tf.map_fn(
+        mix_example,
+        (indices, neighbors, tf.convert_to_tensor(seeds)),
         fn_output_signature=(tf.TensorSpec(images.shape[1:], images.dtype), tf.float32),
     )
-    share = share[:, tf.newaxis]
+    lam = lam[:, tf.newaxis]
     others = tf.gather(labels, neighbors)
-    return tf.ensure_shape(mixed, images.shape), share * labels + (1 - share) * others
+    return tf.ensure_shape(mixed, images.shape), lam * labels + (1 - lam) * others
 
 
 def _beta(seed: tf.Tensor, concentration: float) -> tf.Tensor:
@@ -71,9 +72,9 @@ def _beta(seed: tf.Tensor, concentration: float) -> tf.Tensor:
     For a small concentration a, X often underflows in float32. X is distributed as Z u^(1 / a),
     where Z is a Gamma variable of concentration a + 1 and u is uniform.
     """
-    larger, rest = tf.unstack(tf.random.split(seed, 2))
-    z = tf.random.stateless_gamma((2,), larger, concentration + 1)
-    u = tf.random.stateless_uniform((2,), rest, minval=np.finfo(np.float32).tiny)
+    gamma_seed, uniform_seed = tf.unstack(tf.random.split(seed, 2))
+    z = tf.random.stateless_gamma((2,), gamma_seed, concentration + 1)
+    u = tf.random.stateless_uniform((2,), uniform_seed, minval=np.finfo(np.float32).tiny)
     logarithms = tf.math.log(z) + tf.math.log(u) / concentration
     return tf.sigmoid(logarithms[0] - logarithms[1])
 
@@ -81,14 +82,14 @@ def _beta(seed: tf.Tensor, concentration: float) -> tf.Tensor:
 def _cut(
     image: tf.Tensor, other: tf.Tensor, seed: tf.Tensor, concentration: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Pastes a random rectangle of `other` into `image`; also returns lam, the share left."""
-    where, size = tf.unstack(tf.random.split(seed, 2))
+    """Pastes a random rectangle of `other` into `image`; also returns lam, the rest."""
+    center_seed, size_seed = tf.unstack(tf.random.split(seed, 2))
     h, w = image.shape[0], image.shape[1]
-    side = tf.sqrt(1 - _beta(size, concentration))
-    y, x = tf.unstack(tf.random.stateless_uniform((2,), where))
+    side = tf.sqrt(1 - _beta(size_seed, concentration))
+    y, x = tf.unstack(tf.random.stateless_uniform((2,), center_seed))
     rows = _inside(h, y * h, side * h)
     columns = _inside(w, x * w, side * w)
-    height, width = (tf.reduce_sum(tf.cast(mark, tf.float32)) for mark in (rows, columns))
+    height, width = (tf.reduce_sum(tf.cast(inside, tf.float32)) for inside in (rows, columns))
     return augmentation_ops.paste(image, other, rows, columns), 1 - height * width / (h * w)
 
 

@@ -34,14 +34,14 @@ def rand_augment(
     """
     shape = image.shape
     for key in tf.unstack(tf.random.split(seed, num_ops)):
-        which, side, noise = tf.unstack(tf.random.split(key, 3))
+        op_seed, sign_seed, noise_seed = tf.unstack(tf.random.split(key, 3))
         strength = tf.constant(magnitude / MAX_MAGNITUDE)
         if magnitude_std:
-            deviation = tf.random.stateless_normal((), noise) * magnitude_std / MAX_MAGNITUDE
+            deviation = tf.random.stateless_normal((), noise_seed) * magnitude_std / MAX_MAGNITUDE
             strength = tf.clip_by_value(strength + deviation, 0.0, 1.0)
-        sign = tf.where(tf.random.stateless_uniform((), side) < 0.5, -1.0, 1.0)
+        sign = tf.where(tf.random.stateless_uniform((), sign_seed) < 0.5, -1.0, 1.0)
         branches = _branches(image, strength, sign, increasing)
-        index = tf.random.stateless_uniform((), which, 0, len(branches), tf.int32)
+        index = tf.random.stateless_uniform((), op_seed, 0, len(branches), tf.int32)
         image = tf.ensure_shape(tf.switch_case(index, branches), shape)
     return image
 
@@ -52,10 +52,10 @@ def three_augment(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     Reference: section 3.2 of https://arxiv.org/abs/2204.07118; the blur's standard deviation in
     [0.1, 2] pixels is that of https://github.com/facebookresearch/deit/blob/main/augment.py
     """
-    which, width = tf.unstack(tf.random.split(seed, 2))
-    sigma = tf.random.stateless_uniform((), width, 0.1, 2.0)
+    op_seed, sigma_seed = tf.unstack(tf.random.split(seed, 2))
+    sigma = tf.random.stateless_uniform((), sigma_seed, 0.1, 2.0)
     changed = tf.switch_case(
-        tf.random.stateless_uniform((), which, 0, 3, tf.int32),
+        tf.random.stateless_uniform((), op_seed, 0, 3, tf.int32),
         [
             lambda: augmentation_ops.color(image, 0.0),
             lambda: augmentation_ops.solarize(image, 128),

@@ -24,8 +24,8 @@ from keras_vit.files import write_csv
 from keras_vit.storage.names import finder, order, take
 
 _PIXELS = "pixels"  # column of the digests of decoded images
-_DIGITS = 32  # of a SHA-256, which has 64
-_AT_ONCE = 2**20  # bytes that are read at once
+_DIGITS = 32  # of the 64 digits of a SHA-256
+_BLOCK_SIZE = 2**20  # bytes
 
 
 def require_trainable(examples: Examples) -> None:
@@ -108,12 +108,12 @@ def split(
     if group_by or folds:
         content = _groups(examples, content, twins, group_by)
     if examples.splits is not None:
-        train, validation = _own_split(examples, content)
+        train, validation = _source_split(examples, content)
         if len(train) and "validation" not in examples.splits:
-            alone = dataclasses.replace(examples.subset(train), splits=None)
+            train_part = dataclasses.replace(examples.subset(train), splits=None)
             options: dict[str, Any] = {"group_by": group_by, "folds": folds, "fold": fold}
             options |= {"validation_fraction": validation_fraction, "seed": seed}
-            parts = split(alone, digests, twins, **options)
+            parts = split(train_part, digests, twins, **options)
             return train[parts[0]], train[parts[1]]
         require_trainable(examples)
         if folds:
@@ -140,50 +140,50 @@ def split(
             "There must be at least two different images, one for training and one for "
             f"validation. Received: {examples.source} with only {len(different)}"
         )
-    chosen = np.zeros(len(different), bool)
+    is_held_out = np.zeros(len(different), bool)
     for group in np.unique(groups):
         # A generator for each class: changes of a class do not change the split of the others.
         generator = np.random.default_rng((seed, int(group)))
         members = generator.permutation(np.flatnonzero(groups == group))
         number = round(len(members) * validation_fraction)
-        chosen[members[: min(max(number, 1), len(members) - 1)]] = True  # some, but not all
-    examples.kind.balance(chosen, examples.subset(different))
-    held_out = np.isin(content, content[different[chosen]])
-    _join_twins(held_out, examples, content, twins)
+        is_held_out[members[: min(max(number, 1), len(members) - 1)]] = True  # some, but not all
+    examples.kind.balance(is_held_out, examples.subset(different))
+    held_out = np.isin(content, content[different[is_held_out]])
+    _join_groups(held_out, examples, content, twins)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
 def _groups(
     examples: Examples, content: np.ndarray, twins: Sequence[Sequence[str]], column: str | None
 ) -> np.ndarray:
-    """Returns a group number for each image (N,): those that belong together have the same."""
+    """Returns a group number for each image (N,), equal for images that belong together."""
     if column and column not in examples.columns:
         raise ValueError(
             "`group_by` must be a column of the table of images. Received: "
             f"group_by={column!r}; columns: {', '.join(examples.columns) or 'none'}"
         )
-    links = [np.stack((found[:-1], found[1:])) for found in _members(examples, twins)]
-    every = np.arange(len(examples))
+    links = [np.stack((group[:-1], group[1:])) for group in _members(examples, twins)]
+    indices = np.arange(len(examples))
     keys = [content, np.array(examples.columns[column])] if column else [content]
     for key in keys:
         _, first, value = np.unique(key, return_index=True, return_inverse=True)
-        links.append(np.stack((every, np.where(key == "", every, first[value]))))  # "": alone
+        links.append(np.stack((indices, np.where(key == "", indices, first[value]))))  # "": none
     pairs = np.concatenate(links, axis=1)
-    graph = sparse.coo_array((np.ones(pairs.shape[1]), tuple(pairs)), (len(every), len(every)))
+    graph = sparse.coo_array((np.ones(pairs.shape[1]), tuple(pairs)), (len(indices), len(indices)))
     return sparse.csgraph.connected_components(graph, directed=False)[1]
 
 
 def _members(examples: Examples, groups: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """Returns the indices of the images of each group, without names of no example."""
-    places = np.array(finder(examples.names)(name for group in groups for name in group), int)
+    """Returns the indices of the images of each group, ignoring unknown names."""
+    indices = np.array(finder(examples.names)(name for group in groups for name in group), int)
     ends = np.cumsum([len(group) for group in groups], dtype=int)
-    return [of_group[of_group >= 0] for of_group in np.split(places, ends[:-1])]
+    return [group[group >= 0] for group in np.split(indices, ends[:-1])]
 
 
 def _grouped(
     examples: Examples, groups: np.ndarray, folds: int, fold: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Holds out one of several stratified folds of whole groups."""
+    """Returns the training and held-out indices of one stratified fold of whole groups."""
     if len(np.unique(groups)) < folds or not 0 <= fold < folds or folds < 2:
         raise ValueError(
             "`folds` must be 2 or more, and at most the number of groups of images. Received: "
@@ -196,19 +196,22 @@ def _grouped(
         return list(splitter.split(strata, strata, groups))[fold]
 
 
-def _join_twins(
+def _join_groups(
     held_out: np.ndarray, examples: Examples, content: np.ndarray, twins: Sequence[Sequence[str]]
 ) -> None:
-    """Moves each group to the side of its first image, unless a class would leave a side."""
+    """Moves each group to the subset (training or held-out) of its first image.
+
+    A group is not moved if that removed all images of a class from a subset.
+    """
     if not twins:
         return
     labels = examples.kind.indicators(examples)
-    for found in _members(examples, twins):
-        members = np.flatnonzero(np.isin(content, content[found]))
+    for group in _members(examples, twins):
+        members = np.flatnonzero(np.isin(content, content[group]))
         moved = held_out.copy()
-        moved[members] = held_out[found[:1]].any()
-        concerned = labels[:, labels[members].any(axis=0)]
-        if all(concerned[moved].any(axis=0)) and all(concerned[~moved].any(axis=0)):
+        moved[members] = held_out[group[:1]].any()
+        affected = labels[:, labels[members].any(axis=0)]
+        if all(affected[moved].any(axis=0)) and all(affected[~moved].any(axis=0)):
             held_out[:] = moved
 
 
@@ -234,7 +237,7 @@ def split_images(
     return split(unlabeled, digests, twins, **options)
 
 
-def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _source_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the source's training and validation images, without duplicates across splits."""
     train, validation, test = map(examples.of_split, SPLITS)
     validation &= ~np.isin(content, content[test])
@@ -326,15 +329,15 @@ def read_split(
     """
     index, kind = finder(examples.names), examples.kind
     changes: dict[str, list[str]] = {"missing": [], "under another label": [], "replaced": []}
-    found = {name: array("q") for name in splits}
+    indices = {name: array("q") for name in splits}
     for columns in _columns(path, kind.column):
-        for name, of_row, start, label, i in zip(*columns, index(columns[0]), strict=True):
-            if of_row not in found:
+        for name, row_split, start, label, i in zip(*columns, index(columns[0]), strict=True):
+            if row_split not in indices:
                 continue
             if i < 0:
                 changes["missing"].append(name)
                 continue
-            found[of_row].append(i)
+            indices[row_split].append(i)
             if kind.text(examples, i) != label:
                 changes["under another label"].append(name)
             elif digests is not None and not digests.get(name, "").startswith(start):
@@ -343,20 +346,20 @@ def read_split(
         print(f"Leaving out {len(changes['missing'])} missing images that are listed in {path}.")
         changes["missing"] = []
     if any(changes.values()):
-        brief = "; ".join(f"{len(n)} {what}: {n[:20]}" for what, n in changes.items() if n)
+        summary = "; ".join(f"{len(n)} {what}: {n[:20]}" for what, n in changes.items() if n)
         raise ValueError(
             f"The images of {examples.source} must match those listed in {path}. Restore the "
-            f"original images, or start a new run. Received: {brief}"
+            f"original images, or start a new run. Received: {summary}"
         )
-    return tuple(np.array(found[name], int) for name in splits)
+    return tuple(np.array(indices[name], int) for name in splits)
 
 
 def training_digests(path: str | os.PathLike[str]) -> frozenset[str]:
     """Returns the 32-digit digests of the training images in a split file."""
     return frozenset(
         digest
-        for _, of_row, pixels, _ in _columns(path)
-        for split, digest in zip(of_row, pixels, strict=True)
+        for _, row_splits, pixels, _ in _columns(path)
+        for split, digest in zip(row_splits, pixels, strict=True)
         if split == "train" and digest
     )
 
@@ -367,7 +370,7 @@ def short_digest(digest: str) -> str:
 
 
 def _columns(path: str | os.PathLike[str], column: str = "") -> Iterator[list[list[str]]]:
-    """Yields names, splits, digests and labels of some images; blank without such a column."""
+    """Yields names, splits, digests and labels of some images; empty without such a column."""
     with Path(path).open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         header = next(csv.reader(file), [])
     if missing := {"file", "split"}.difference(header):
@@ -375,18 +378,18 @@ def _columns(path: str | os.PathLike[str], column: str = "") -> Iterator[list[li
             f"`path` must have the columns file and split. Received: {path} without "
             f"{' and '.join(sorted(missing))}"
         )
-    wanted = ["file", "split", _PIXELS, column]
-    types = dict.fromkeys(wanted, pyarrow.binary())
+    names = ["file", "split", _PIXELS, column]
+    types = dict.fromkeys(names, pyarrow.binary())
     batches = pyarrow.csv.open_csv(
         path,
-        pyarrow.csv.ReadOptions(block_size=_AT_ONCE),
+        pyarrow.csv.ReadOptions(block_size=_BLOCK_SIZE),
         pyarrow.csv.ParseOptions(newlines_in_values=True),
         pyarrow.csv.ConvertOptions(
-            column_types=types, include_columns=wanted, include_missing_columns=True
+            column_types=types, include_columns=names, include_missing_columns=True
         ),
     )
     for batch in batches:
         columns = [column.to_pylist() for column in batch]
-        different = {cell for cells in columns for cell in cells}  # few splits and labels
-        text = {cell: csv_text(os.fsdecode(cell or b"")) for cell in different}
+        distinct = {cell for cells in columns for cell in cells}  # few splits and labels
+        text = {cell: csv_text(os.fsdecode(cell or b"")) for cell in distinct}
         yield [[text[cell] for cell in cells] for cells in columns]

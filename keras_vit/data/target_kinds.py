@@ -20,11 +20,11 @@ Examples = Any  # a `keras_vit.data.Examples`, which imports this module
 class TargetKind:
     """Base class of the kinds; a kind of a plugin overrides what differs.
 
-    The defaults are for targets that a task reads itself, without classes: any array of N entries,
-    such as paths of masks, that are equal or not.
+    The defaults are for targets that a task reads itself, without classes: any array of N entries
+    that can be compared, such as paths of masks.
     """
 
-    #: Whether targets lie in the image, as masks and boxes, and move with its pixels.
+    #: Whether targets have positions in the image, such as masks and boxes.
     dense = False
     #: Column of the targets in the CSV file of a split.
     column = "label"
@@ -43,7 +43,7 @@ class TargetKind:
         return examples.targets
 
     def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
-        """Returns the target of the part of an image that the model sees at `size` (h, w)."""
+        """Returns the target of the part of an image in the model's input of `size` (h, w)."""
         return target
 
     def problem(self, examples: Examples, index: int, sides: tuple[int, int]) -> str | None:
@@ -59,7 +59,7 @@ class TargetKind:
         return "|".join(self.classes(examples, index))
 
     def indicators(self, examples: Examples) -> np.ndarray:
-        """Returns 1 for the classes of each image and 0 for the others; both sides have each."""
+        """Returns 1 for the classes of each image, else 0; splits keep each in both subsets."""
         return np.ones((len(examples), 1), np.uint8)
 
     def counts(self, examples: Examples) -> np.ndarray:
@@ -82,15 +82,15 @@ class TargetKind:
         return np.zeros(len(different), int)
 
     def balance(self, held_out: np.ndarray, different: Examples) -> None:
-        """Moves images of a split to the other side, in place."""
+        """Moves images of a split to the other subset, in place."""
 
 
-def other_size(what: str, found: tuple[int, int], sides: tuple[int, int]) -> str | None:
-    """Returns that a target's height and width are not those of its image (H, W), if so."""
-    if found == sides:
+def size_mismatch(what: str, target: tuple[int, int], sides: tuple[int, int]) -> str | None:
+    """Returns an error message if a target's sides differ from its image's (H, W), else None."""
+    if target == sides:
         return None
-    turned = "; it must be upright, as the image is shown" if found[::-1] == sides else ""
-    return f"{what}: {found[0]} x {found[1]}, not {sides[0]} x {sides[1]} (height x width){turned}"
+    hint = "; it must be upright, as the image is shown" if target[::-1] == sides else ""
+    return f"{what}: {target[0]} x {target[1]}, not {sides[0]} x {sides[1]} (height x width){hint}"
 
 
 class ClassIndex(TargetKind):
@@ -132,12 +132,12 @@ class ClassIndex(TargetKind):
                 "Training needs images of at least two classes, such as two subfolders. "
                 f"Received: {examples.source} with the classes {present}"
             )
-        lonely = [examples.class_names[i] for i in np.flatnonzero(counts == 1)]
-        if lonely and examples.splits is None:
+        single_image_classes = [examples.class_names[i] for i in np.flatnonzero(counts == 1)]
+        if single_image_classes and examples.splits is None:
             raise ValueError(
                 "Every class must have at least two images, one for training and one for "
                 f"validation. Add images or remove the class. Received: {examples.source} with one "
-                f"image of {lonely[:20]}"
+                f"image of {single_image_classes[:20]}"
             )
 
     def strata(self, examples: Examples, different: np.ndarray) -> np.ndarray:
@@ -215,15 +215,15 @@ class MultiHot(TargetKind):
         """Gives every class a training image and, if possible, a validation image."""
         labels = different.targets
         for label in np.flatnonzero(labels.any(axis=0)):
-            shows = np.flatnonzero(labels[:, label])
-            if held_out[shows].all():
-                held_out[shows[0]] = False
+            positives = np.flatnonzero(labels[:, label])
+            if held_out[positives].all():
+                held_out[positives[0]] = False
         for label in np.flatnonzero(labels.any(axis=0)):
-            shows = np.flatnonzero(labels[:, label])
-            if not held_out[shows].any():
-                learned = labels[~held_out].sum(axis=0, dtype=int)  # (K,)
-                spare = [i for i in shows if np.all(learned[labels[i] > 0] >= 2)]
-                held_out[spare[:1]] = True
+            positives = np.flatnonzero(labels[:, label])
+            if not held_out[positives].any():
+                train_counts = labels[~held_out].sum(axis=0, dtype=int)  # (K,)
+                movable = [i for i in positives if np.all(train_counts[labels[i] > 0] >= 2)]
+                held_out[movable[:1]] = True
 
 
 class NoTargets(ClassIndex):

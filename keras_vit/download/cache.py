@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import filelock
 
 from keras_vit import arguments
-from keras_vit.download.http import discard, mebibytes, notes_of, say, stated, transfer
+from keras_vit.download.http import discard, mebibytes, metadata_path, remote_source, say, transfer
 from keras_vit.download.integrity import Expected, file_digests
 from keras_vit.files import write_json
 
@@ -59,14 +59,14 @@ def fetch(
 ) -> Download:
     """Returns a published file from the cache, downloading it first if necessary.
 
-    A given `sha256` is sufficient. Otherwise a file must pass all available checks: https,
+    `sha256` alone is sufficient. Otherwise a file must pass all available checks: https,
     size, prefix, the SHA-256 in the Hugging Face hub's header `X-Linked-Etag`, the MD5 and the
     CRC32C in the server's header `x-goog-hash`, and `check`. The headers are those of the
     publisher, also for a file from a mirror; those of the mirror count only if the publisher
     cannot be reached. The SHA-256 of the file and the passed checks (with the commit in the hub's
-    header `X-Repo-Commit`) are then pinned in `file_name` + `.json`: a file that changes afterwards
+    header `X-Repo-Commit`) are then stored in `file_name` + `.json`: a file that changes afterwards
     is rejected, also after a second download, and an unchanged file is used without a connection,
-    even if the file at its URL has changed. A file without a pin (for example copied by hand) is
+    even if the file at its URL has changed. A file without this metadata (such as a copied file) is
     verified like a download, but without the server's headers. The final file name exists only for
     a complete and verified file. A file of more than `limit` bytes is rejected.
 
@@ -87,19 +87,19 @@ def fetch(
     expected = Expected(size, sha256, sha256_prefix, check, limit, needs_sha256)
     if isinstance(urls, str) or not urls or not all(url.startswith("https://") for url in urls):
         raise ValueError(f"`urls` must be a list of https URLs. Received: urls={urls!r}")
-    inside = cache_folder() if folder is None else cache_folder() / _plain("folder", folder)
-    path = inside / _plain("file_name", file_name)
-    found = _cached(path, urls)
-    if found is None:
+    parent = cache_folder() if folder is None else cache_folder() / _plain_name("folder", folder)
+    path = parent / _plain_name("file_name", file_name)
+    download = _cached(path, urls)
+    if download is None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            waiting = f"Waiting for another process that is downloading {path} ..."
-            with _locked(path.with_name(f".{file_name}.lock"), waiting):
-                found = _cached(path, urls)
-                if found is None and path.exists():
-                    found = _inspect(path, urls, expected)
-                elif found is None:
-                    found = _download(path, _addresses(urls, publisher_first), expected)
+            waiting_message = f"Waiting for another process that is downloading {path} ..."
+            with _locked(path.with_name(f".{file_name}.lock"), waiting_message):
+                download = _cached(path, urls)
+                if download is None and path.exists():
+                    download = _inspect(path, urls, expected)
+                elif download is None:
+                    download = _download(path, _addresses(urls, publisher_first), expected)
         except ConnectionError:
             raise
         except OSError as error:  # such as a full disk
@@ -110,26 +110,26 @@ def fetch(
                 error.filename or str(path.parent),
             ) from error
     try:
-        expected.compare(path.stat().st_size, found.sha256)
+        expected.compare(path.stat().st_size, download.sha256)
     except ValueError as error:
-        raise _other(path, urls, error) from error
-    return dataclasses.replace(found, level="SHA-256") if sha256 else found
+        raise _mismatch_error(path, urls, error) from error
+    return dataclasses.replace(download, level="SHA-256") if sha256 else download
 
 
-def accept(found: Download) -> Path:
+def accept(download: Download) -> Path:
     """Returns the path of a weight file; reports it, or rejects it, if no hash verified it."""
-    if not found.verified:
+    if not download.verified:
         text = (
-            f"unverified: no SHA-256 or MD5 from its publisher. Verified by: {found.level}. "
-            f"SHA-256: {found.sha256}"
+            f"unverified: no SHA-256 or MD5 from its publisher. Verified by: {download.level}. "
+            f"SHA-256: {download.sha256}"
         )
         if is_set("KERAS_VIT_REQUIRE_HASH"):
             raise ValueError(
                 "`weights` must have a published hash with KERAS_VIT_REQUIRE_HASH. "
-                f"Received: {found.path}, which is {text}"
+                f"Received: {download.path}, which is {text}"
             )
-        say(f"{found.path} is {text}")
-    return found.path
+        say(f"{download.path} is {text}")
+    return download.path
 
 
 def is_set(variable: str) -> bool:
@@ -137,13 +137,13 @@ def is_set(variable: str) -> bool:
     return os.environ.get(variable, "") not in ("", "0")
 
 
-def _locked(path: Path, waiting: str) -> filelock.AcquireReturnProxy:
-    """Acquires a lock file; prints `waiting` if another process holds the lock."""
+def _locked(path: Path, message: str) -> filelock.AcquireReturnProxy:
+    """Acquires a lock file; prints `message` if another process holds the lock."""
     lock = filelock.FileLock(path)
     try:
         return lock.acquire(timeout=0)
     except filelock.Timeout:
-        print(waiting, file=sys.stderr, flush=True)
+        print(message, file=sys.stderr, flush=True)
         return lock.acquire()
 
 
@@ -154,84 +154,86 @@ def cache_folder() -> Path:
 
 
 def _download(path: Path, addresses: Sequence[tuple[str, str]], expected: Expected) -> Download:
-    by_hand = (
+    hint = (
         f"Download {addresses[0][1]} ({mebibytes(expected.size)}) manually, and pass the file as "
         f"the weights (--weights FILE) or store it as {path}."
     )
     if is_set("KERAS_VIT_OFFLINE"):
         raise ConnectionError(
-            f"{path.name} is not in the cache, and KERAS_VIT_OFFLINE forbids connections. {by_hand}"
+            f"{path.name} is not in the cache, and KERAS_VIT_OFFLINE forbids connections. {hint}"
         )
     part = path.with_name(f"{path.name}.part")
     reasons: list[str] = []
-    kind: type[Exception] = ConnectionError
+    error_class: type[Exception] = ConnectionError
     for url, publisher in addresses:
         try:
-            found = _receive(url, publisher, path, part, expected)
+            download = _receive(url, publisher, path, part, expected)
         except (ConnectionError, ValueError) as error:
             reasons.append(f"{url}: {error}")
             say(reasons[-1])
-            kind = ValueError if isinstance(error, ValueError) else kind
+            error_class = ValueError if isinstance(error, ValueError) else error_class
             continue
         with part.open("r+b") as file:  # Windows flushes only what may be written
             os.fsync(file.fileno())
-        _pin(part, found, url)  # before the file: a pin alone is harmless
+        _write_metadata(part, download, url)  # before the file: metadata without a file are ignored
         os.replace(part, path)
         discard(part)
-        say(f"Verified {path} by: {found.level}")
-        return found
+        say(f"Verified {path} by: {download.level}")
+        return download
     listed = "\n  ".join(reasons)
-    raise kind(f"{path.name} could not be downloaded.\n  {listed}\n{by_hand}")
+    raise error_class(f"{path.name} could not be downloaded.\n  {listed}\n{hint}")
 
 
 def _receive(url: str, publisher: str, path: Path, part: Path, expected: Expected) -> Download:
-    published = None if url == publisher or expected.sha256 else stated(publisher)
+    published = None if url == publisher or expected.sha256 else remote_source(publisher)
     if published and not (published.sha256 or published.hashes):
         published = None
     needed = expected.needs_sha256 and not (published and published.sha256)
-    source = transfer(url, part, dataclasses.replace(expected, needs_sha256=needed))
-    own = published is not None or url == publisher
+    transferred = transfer(url, part, dataclasses.replace(expected, needs_sha256=needed))
+    of_publisher = published is not None or url == publisher
+    metadata = published or transferred
     try:
-        found = Download(path, *expected.verify(part, published or source, of_publisher=own))
-        first = _read_pin(path)
-        if first and first["sha256"] != found.sha256 and not found.verified:
+        download = Download(path, *expected.verify(part, metadata, of_publisher=of_publisher))
+        earlier = _read_metadata(path)
+        if earlier and earlier["sha256"] != download.sha256 and not download.verified:
             raise ValueError(
-                f"its SHA-256 is {found.sha256}, and {first['sha256']} when it was first "
-                f"downloaded. Delete {notes_of(path)} to accept the new file"
+                f"its SHA-256 is {download.sha256}, and {earlier['sha256']} when it was first "
+                f"downloaded. Delete {metadata_path(path)} to accept the new file"
             )
     except ValueError:
         discard(part)  # a wrong file must not be resumed
         raise
-    return found
+    return download
 
 
 def _inspect(path: Path, urls: Sequence[str], expected: Expected) -> Download:
-    """Verifies a cached file without a pin, which was added by another program."""
+    """Verifies a cached file without metadata, which was added by another program."""
     try:
-        found = Download(path, *expected.verify(path))
+        download = Download(path, *expected.verify(path))
     except ValueError as error:
-        raise _other(path, urls, error) from error
-    _pin(path, found, None)
-    return found
+        raise _mismatch_error(path, urls, error) from error
+    _write_metadata(path, download, None)
+    return download
 
 
 def _cached(path: Path, urls: Sequence[str]) -> Download | None:
-    """Returns the cached file; verified again if it may have changed since it was pinned."""
-    pin = _read_pin(path)
-    if pin is None or not path.is_file():
+    """Returns the cached file; verified again if it may have changed afterwards."""
+    metadata = _read_metadata(path)
+    if metadata is None or not path.is_file():
         return None
-    found = Download(path, pin["sha256"], pin["level"])
-    same = all(pin.get(key) == value for key, value in _stat(path).items())
-    if same and not is_set("KERAS_VIT_REQUIRE_HASH"):
-        return found
-    if file_digests(path, ["sha256"])["sha256"].hex() != found.sha256:
-        raise _other(path, urls, f"it was changed after it was verified (see {notes_of(path)})")
+    download = Download(path, metadata["sha256"], metadata["level"])
+    unchanged = all(metadata.get(key) == value for key, value in _stat(path).items())
+    if unchanged and not is_set("KERAS_VIT_REQUIRE_HASH"):
+        return download
+    if file_digests(path, ["sha256"])["sha256"].hex() != download.sha256:
+        reason = f"it was changed after it was verified (see {metadata_path(path)})"
+        raise _mismatch_error(path, urls, reason)
     with contextlib.suppress(OSError):  # a cache that may only be read
-        _pin(path, found, pin["url"])
-    return found
+        _write_metadata(path, download, metadata["url"])
+    return download
 
 
-def _other(path: Path, urls: Sequence[str], reason: object) -> ValueError:
+def _mismatch_error(path: Path, urls: Sequence[str], reason: object) -> ValueError:
     return ValueError(
         f"{path} is not the published file: {reason}. Delete it, and it will be downloaded again "
         f"from {urls[0]}."
@@ -243,25 +245,26 @@ def _stat(path: Path) -> dict[str, int]:
     return {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns, "inode": stat.st_ino}
 
 
-def _pin(content: Path, found: Download, url: str | None) -> None:
+def _write_metadata(content: Path, download: Download, url: str | None) -> None:
     """Records the hash and verification of the file `content` in a JSON file beside it."""
-    pin = {"url": url, "sha256": found.sha256, "level": found.level, **_stat(content)}
-    write_json(notes_of(found.path), pin)
+    metadata = {"url": url, "sha256": download.sha256, "level": download.level, **_stat(content)}
+    write_json(metadata_path(download.path), metadata)
 
 
-def _read_pin(path: Path) -> dict[str, Any] | None:
+def _read_metadata(path: Path) -> dict[str, Any] | None:
     try:
-        pin = json.loads(notes_of(path).read_text(encoding="utf-8"))
+        metadata = json.loads(metadata_path(path).read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError):
         return None
-    valid = isinstance(pin, dict) and "url" in pin
-    return pin if valid and all(isinstance(pin.get(n), str) for n in ("sha256", "level")) else None
+    valid = isinstance(metadata, dict) and "url" in metadata
+    valid = valid and all(isinstance(metadata.get(n), str) for n in ("sha256", "level"))
+    return metadata if valid else None
 
 
 def _addresses(urls: Sequence[str], publisher_first: bool) -> list[tuple[str, str]]:
     """Returns the URLs to try, in order, each with the original URL of the file."""
     mirrors = re.split(r"[\s,]+", os.environ.get("KERAS_VIT_MIRROR", "").strip(" ,"))
-    found = []
+    mirrored = []
     for mirror in filter(None, mirrors):
         if not re.match(r"https?://[^/@]+(/|$)", mirror):
             raise ValueError(
@@ -269,14 +272,14 @@ def _addresses(urls: Sequence[str], publisher_first: bool) -> list[tuple[str, st
                 "separated by spaces or commas. Received: "
                 f"KERAS_VIT_MIRROR={arguments.without_password(mirror)!r}"
             )
-        found += [(mirror.rstrip("/") + urlsplit(url).path, url) for url in urls]
-    originals = [(url, url) for url in urls]
-    return list(dict.fromkeys([*originals, *found] if publisher_first else [*found, *originals]))
+        mirrored += [(mirror.rstrip("/") + urlsplit(url).path, url) for url in urls]
+    direct = [(url, url) for url in urls]
+    return list(dict.fromkeys([*direct, *mirrored] if publisher_first else [*mirrored, *direct]))
 
 
-def _plain(argument: str, name: str) -> str:
-    plain = name == PureWindowsPath(name).name != "" and name[0] != "." and name.isprintable()
-    if not plain:
+def _plain_name(argument: str, name: str) -> str:
+    is_plain = name == PureWindowsPath(name).name != "" and name[0] != "." and name.isprintable()
+    if not is_plain:
         raise ValueError(
             f"`{argument}` must be a plain name without a path, drive or leading dot. Received: "
             f"{argument}={name!r}"

@@ -26,21 +26,21 @@ from keras_vit.download.integrity import Expected, Source
 from keras_vit.escapes import terminal
 from keras_vit.files import write_json
 
-_PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
+_RETRY_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
 _TIMEOUT = 30.0  # seconds without a byte
 _SLOWEST = 1000.0  # bytes per second, on average after `_TIMEOUT`
-_REDIRECTS = 10
+_MAX_REDIRECTS = 10
 _BLOCK = 1 << 18  # bytes
 _MIB = 1 << 20
 _HUB = "https://huggingface.co/"
-_REFUSALS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}  # temporary, like all 5xx
+_ACCESS_DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+_TEMPORARY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}  # temporary, like all 5xx
 
 
 _Headers = Mapping[str, str]
 
 
-class _CutError(ConnectionError):
+class _RetryError(ConnectionError):
     """Raised for a temporary failure, after which the download is retried."""
 
 
@@ -52,25 +52,25 @@ def transfer(url: str, part: Path, expected: Expected) -> Source:
     the download restarts. After any interruption, `part` is kept. Only the length is verified: it
     must be the expected size, and at most the limit.
     """
-    for pause in _PAUSES:
+    for delay in _RETRY_DELAYS:
         try:
             return _try(url, part, expected)
-        except _CutError:
-            time.sleep(pause)
+        except _RetryError:
+            time.sleep(delay)
     return _try(url, part, expected)
 
 
-def stated(url: str) -> Source | None:
+def remote_source(url: str) -> Source | None:
     """Returns the metadata of a file without its content; None if the server cannot be reached."""
     try:
-        response, answers = _open(url, {})
+        response, response_headers = _open(url, {})
     except ConnectionError:
         return None
     response.close()
-    return _source(url, response, answers) if response.ok else None
+    return _source(url, response, response_headers) if response.ok else None
 
 
-def notes_of(path: Path) -> Path:
+def metadata_path(path: Path) -> Path:
     """Returns the JSON file for the metadata of a partial or complete download."""
     return path.with_name(f"{path.name}.json")
 
@@ -78,7 +78,7 @@ def notes_of(path: Path) -> Path:
 def discard(part: Path) -> None:
     """Deletes a partial download and its metadata."""
     part.unlink(missing_ok=True)
-    notes_of(part).unlink(missing_ok=True)
+    metadata_path(part).unlink(missing_ok=True)
 
 
 def say(text: str) -> None:
@@ -93,30 +93,30 @@ def mebibytes(size: int | None) -> str:
 
 
 def _try(url: str, part: Path, expected: Expected) -> Source:
-    size, known = expected.size, _resumable(part, url)
-    if known and expected.needs_sha256 and known.sha256 is None:
-        known = None
-    start = part.stat().st_size if known else 0
-    if known and start == known.size:
-        return known  # interrupted after the last byte, before verification
+    size, partial = expected.size, _resumable(part, url)
+    if partial and expected.needs_sha256 and partial.sha256 is None:
+        partial = None
+    start = part.stat().st_size if partial else 0
+    if partial and start == partial.size:
+        return partial  # interrupted after the last byte, before verification
     ranges = {}
-    if known and known.validator:
-        ranges = {"Range": f"bytes={start}-", "If-Range": known.validator}
-    response, answers = _open(url, ranges)
+    if partial and partial.validator:
+        ranges = {"Range": f"bytes={start}-", "If-Range": partial.validator}
+    response, response_headers = _open(url, ranges)
     with response:
-        source = _source(url, response, answers)
+        source = _source(url, response, response_headers)
         if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             discard(part)
-            raise _CutError("the file on the server ends before this byte range")
-        if response.status_code in _PASSING or response.status_code >= 500:
-            raise _CutError(f"HTTP {response.status_code}, {terminal(response.reason)}")
-        if known and response.status_code == HTTPStatus.PARTIAL_CONTENT:
-            hashes = {source.sha256, known.sha256} - {None}
-            if len(hashes) > 1 or not _continues(response, known, start):
+            raise _RetryError("the file on the server ends before this byte range")
+        if response.status_code in _TEMPORARY or response.status_code >= 500:
+            raise _RetryError(f"HTTP {response.status_code}, {terminal(response.reason)}")
+        if partial and response.status_code == HTTPStatus.PARTIAL_CONTENT:
+            hashes = {source.sha256, partial.sha256} - {None}
+            if len(hashes) > 1 or not _continues(response, partial, start):
                 discard(part)
-                raise _CutError("the file on the server changed while it was downloaded")
-            say(f"Resuming {url} after {mebibytes(start)} of {mebibytes(known.size)}")
-            source = known
+                raise _RetryError("the file on the server changed while it was downloaded")
+            say(f"Resuming {url} after {mebibytes(start)} of {mebibytes(partial.size)}")
+            source = partial
         elif response.status_code == HTTPStatus.OK:
             start = 0
             if expected.needs_sha256 and source.sha256 is None:
@@ -127,11 +127,11 @@ def _try(url: str, part: Path, expected: Expected) -> Source:
             if None not in (size, source.size) and size != source.size:
                 raise ValueError(f"the server offers {source.size} bytes instead of {size}")
             discard(part)  # before the metadata, which must never describe another file's bytes
-            write_json(notes_of(part), dataclasses.asdict(source))
+            write_json(metadata_path(part), dataclasses.asdict(source))
             say(f"Downloading {url} ({mebibytes(source.size)})")
         else:
             reason = f"HTTP {response.status_code}, {terminal(response.reason)}"
-            if response.status_code in _REFUSALS and url.startswith(_HUB):
+            if response.status_code in _ACCESS_DENIED and url.startswith(_HUB):
                 page = re.sub(r"/resolve/.*|\?.*", "", url).replace("/api/models/", "/")
                 reason += (
                     f". If the repository exists, it is gated: ask for access on {page}, and set "
@@ -146,18 +146,18 @@ def _receive(
     response: requests.Response, part: Path, start: int, size: int | None, limit: int | None
 ) -> None:
     response.raw.enforce_content_length = False  # the length is compared below
-    free = shutil.disk_usage(part.parent).free
+    free_bytes = shutil.disk_usage(part.parent).free
     if limit is not None and (size or 0) > limit:
         discard(part)
         raise ValueError(f"the server offers {size} bytes, and at most {limit} are expected")
-    if (size or 0) - start > free:
+    if (size or 0) - start > free_bytes:
         raise OSError(
-            errno.ENOSPC, f"{mebibytes(size and size - start)} needed, {mebibytes(free)} free"
+            errno.ENOSPC, f"{mebibytes(size and size - start)} needed, {mebibytes(free_bytes)} free"
         )
     # At least 1: Keras before 3.15 computes the logarithm of the total.
     total = None if size is None else max(math.ceil((size - start) / _MIB), 1)
     bar = keras.utils.Progbar(total, unit_name="MiB")
-    received, began = start, time.monotonic()
+    received, start_time = start, time.monotonic()
     with part.open("ab") as file:
         try:
             while received != size:
@@ -168,9 +168,9 @@ def _receive(
                 file.write(data)
                 received += len(data)
                 bar.update((received - start) / _MIB, finalize=False)
-                seconds = time.monotonic() - began
+                seconds = time.monotonic() - start_time
                 if seconds > _TIMEOUT and received - start < _SLOWEST * seconds:
-                    raise _CutError(f"the server sends less than {_SLOWEST / 1000:g} kB a second")
+                    raise _RetryError(f"the server sends less than {_SLOWEST / 1000:g} kB a second")
                 if limit is not None and received > limit:
                     break
         finally:
@@ -179,40 +179,40 @@ def _receive(
         discard(part)
         raise ValueError(f"the server sends more than the {limit} bytes that are expected")
     if size is not None and received < size:
-        raise _CutError(f"the connection was cut after {received} of {size} bytes")
+        raise _RetryError(f"the connection was cut after {received} of {size} bytes")
 
 
 def _read(response: requests.Response, size: int) -> bytes:
     try:
         return response.raw.read1(size)
     except (OSError, urllib3.exceptions.HTTPError) as error:
-        raise _CutError(f"the connection failed: {_words(error)}") from error
+        raise _RetryError(f"the connection failed: {_root_message(error)}") from error
 
 
 def _open(url: str, ranges: Mapping[str, str]) -> tuple[requests.Response, Sequence[_Headers]]:
     """Returns the response after all redirects, and the headers of each response."""
-    answers: list[_Headers] = []
-    sent = {"User-Agent": f"keras_vit/{__version__}"}
+    response_headers: list[_Headers] = []
+    request_headers = {"User-Agent": f"keras_vit/{__version__}"}
     token = os.environ.get("HF_TOKEN", "").strip()
     if url.startswith(_HUB) and re.fullmatch(r"[!-~]+", token):
-        sent["Authorization"] = f"Bearer {token}"
-    while len(answers) <= _REDIRECTS:
-        response = _get(url, {**sent, "Accept-Encoding": "identity", **ranges})
-        answers.append(response.headers)
+        request_headers["Authorization"] = f"Bearer {token}"
+    while len(response_headers) <= _MAX_REDIRECTS:
+        response = _get(url, {**request_headers, "Accept-Encoding": "identity", **ranges})
+        response_headers.append(response.headers)
         if not response.is_redirect:
-            return response, answers
+            return response, response_headers
         response.close()  # without reading the body, which may be of any length
         target = urljoin(url, response.headers["Location"])
         old, new = urlsplit(url), urlsplit(target)
         if new.scheme not in ("https", old.scheme):
-            shown = new._replace(netloc=new.netloc.rpartition("@")[2]).geturl()  # no password
+            safe_url = new._replace(netloc=new.netloc.rpartition("@")[2]).geturl()  # no password
             raise ConnectionError(
-                f"refused to follow a redirect from {old.scheme} to {terminal(shown)}"
+                f"refused to follow a redirect from {old.scheme} to {terminal(safe_url)}"
             )
         if old.netloc != new.netloc:
-            sent = {}
+            request_headers = {}
         url = target
-    raise ConnectionError(f"more than {_REDIRECTS} redirects")
+    raise ConnectionError(f"more than {_MAX_REDIRECTS} redirects")
 
 
 def _get(url: str, headers: Mapping[str, str]) -> requests.Response:
@@ -225,10 +225,10 @@ def _get(url: str, headers: Mapping[str, str]) -> requests.Response:
             url, headers=headers, stream=True, timeout=_TIMEOUT, allow_redirects=False
         )
     except OSError as error:  # of requests, and for missing certificate files
-        passing = isinstance(error, (requests.ConnectionError, requests.Timeout))
-        if passing and not isinstance(error.args[0], urllib3.exceptions.MaxRetryError):
-            raise _CutError(f"the connection failed: {_words(error)}") from error
-        raise ConnectionError(_words(error)) from error  # no connection at all
+        temporary = isinstance(error, (requests.ConnectionError, requests.Timeout))
+        if temporary and not isinstance(error.args[0], urllib3.exceptions.MaxRetryError):
+            raise _RetryError(f"the connection failed: {_root_message(error)}") from error
+        raise ConnectionError(_root_message(error)) from error  # no connection at all
 
 
 class _SystemCertificates(requests.adapters.HTTPAdapter):
@@ -241,17 +241,17 @@ class _SystemCertificates(requests.adapters.HTTPAdapter):
         return super().proxy_manager_for(*args, ssl_context=ssl.create_default_context(), **kwargs)
 
 
-def _source(url: str, response: requests.Response, answers: Sequence[_Headers]) -> Source:
+def _source(url: str, response: requests.Response, response_headers: Sequence[_Headers]) -> Source:
     length = response.raw.length_remaining
     if (length or 0) > 1 << 50:
         raise ConnectionError("an impossible length of more than 2**50 bytes")
     hashes = response.headers.get("x-goog-hash", "")
-    return Source(url, length, _validator(response), hashes, *_linked(answers))
+    return Source(url, length, _validator(response), hashes, *_linked(response_headers))
 
 
-def _linked(answers: Sequence[_Headers]) -> tuple[str | None, str | None]:
+def _linked(response_headers: Sequence[_Headers]) -> tuple[str | None, str | None]:
     """Returns the SHA-256 and commit in the hub's headers; None for small files in git."""
-    for headers in answers:
+    for headers in response_headers:
         if tag := re.fullmatch(r'"?([0-9a-f]{64})"?', headers.get("X-Linked-Etag", "")):
             commit = re.fullmatch(r"[0-9a-f]{40}", headers.get("X-Repo-Commit", ""))
             return tag[1], commit and commit[0]
@@ -264,27 +264,27 @@ def _validator(response: requests.Response) -> str | None:
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
 
 
-def _continues(response: requests.Response, known: Source, start: int) -> bool:
-    stated = response.headers.get("Content-Range")
-    same = _validator(response) in (None, known.validator)
-    return same and stated == f"bytes {start}-{(known.size or 0) - 1}/{known.size}"
+def _continues(response: requests.Response, partial: Source, start: int) -> bool:
+    content_range = response.headers.get("Content-Range")
+    same = _validator(response) in (None, partial.validator)
+    return same and content_range == f"bytes {start}-{(partial.size or 0) - 1}/{partial.size}"
 
 
 def _resumable(part: Path, url: str) -> Source | None:
     """Returns the metadata of a partial download if it can be resumed from `url`, else None."""
     try:
-        known = Source(**json.loads(notes_of(part).read_text(encoding="utf-8")))
+        partial = Source(**json.loads(metadata_path(part).read_text(encoding="utf-8")))
         start = part.stat().st_size
     except (OSError, RecursionError, ValueError, TypeError):
         return None
-    stored = (known.validator, known.hashes)
-    texts = all(isinstance(text, str) and text.isprintable() for text in stored)
-    fits = isinstance(known.size, int) and 0 < start <= known.size
-    return known if known.url == url and texts and fits else None
+    header_values = (partial.validator, partial.hashes)
+    printable = all(isinstance(text, str) and text.isprintable() for text in header_values)
+    size_matches = isinstance(partial.size, int) and 0 < start <= partial.size
+    return partial if partial.url == url and printable and size_matches else None
 
 
-def _words(error: BaseException) -> str:
-    """Returns the message of the first of a chain of errors, which says most."""
+def _root_message(error: BaseException) -> str:
+    """Returns the message of the root cause of a chained exception."""
     while inner := error.__cause__ or error.__context__:
         error = inner
     return terminal(error) or type(error).__name__

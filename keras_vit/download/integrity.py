@@ -15,7 +15,7 @@ import google_crc32c
 
 from keras_vit.arguments import positive_int
 
-_LARGEST = 1 << 50  # bytes
+_MAX_BYTES = 1 << 50  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Expected:
     needs_sha256: bool = False
 
     def __post_init__(self) -> None:
-        if self.size is not None and positive_int("size", self.size) > _LARGEST:
+        if self.size is not None and positive_int("size", self.size) > _MAX_BYTES:
             raise ValueError(f"`size` must be at most 2**50 bytes. Received: {self.size}")
         for argument, digits in (("sha256", 64), ("sha256_prefix", 8)):
             value = getattr(self, argument)
@@ -81,7 +81,7 @@ class Expected:
     def verify(
         self, path: Path, source: Source | None = None, *, of_publisher: bool = True
     ) -> tuple[str, str]:
-        """Verifies a file by `sha256` if it is known, otherwise by all other available checks.
+        """Verifies a file by `sha256` if it is given, otherwise by all other available checks.
 
         The metadata `source` is that of the publisher's server, or of a mirror.
         """

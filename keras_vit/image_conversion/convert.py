@@ -17,8 +17,8 @@ from keras_vit import arguments, output_folder
 from keras_vit.files import naming_full_disk, write_json
 from keras_vit.image_conversion import copying, workers
 
-_MARKER, _LOCK = f"{copying.OURS}.json", f"{copying.OURS}.lock"
-_WRITTEN = f"{copying.OURS}.written.json"  # modification times
+_MARKER, _LOCK = f"{copying.PREFIX}.json", f"{copying.PREFIX}.lock"
+_WRITTEN = f"{copying.PREFIX}.written.json"  # modification times
 _EXTRAS = {"HEIC": ("pillow_heif", "formats"), "DICOM": ("pydicom", "dicom")}  # module, extra
 
 
@@ -109,55 +109,55 @@ def convert_images(
         )
     source, destination = Path(source).resolve(), Path(destination).resolve()
     options = {"source": str(source), "format": format, "max_side": max_side, "window": window}
-    marker = json.dumps(options, indent=2) + "\n"
-    _check_folders(source, destination, marker)
+    marker_text = json.dumps(options, indent=2) + "\n"
+    _check_folders(source, destination, marker_text)
     # A disabled progress bar prints a line in rich 13.
     bar = partial(track, console=Console(stderr=True)) if progress else lambda results, *_: results
     files = list(bar(copying.walk(source, "", {source, destination}, max_side), "Scanning files"))
     _check_extras({file.format for file in files})
     copying.set_targets(files, format)
     destination.mkdir(parents=True, exist_ok=True)
-    received = f"destination={destination}, which is in use by another process"
+    message = f"destination={destination}, which is in use by another process"
     with (
         naming_full_disk(destination),
-        output_folder.alone(destination / _LOCK, lambda: received),
-        workers.pool(processes) as run,
+        output_folder.exclusive_lock(destination / _LOCK, lambda: message),
+        workers.pool(processes) as parallel_map,
     ):
         copying.remove_unfinished(destination)
-        temporary = destination / f"{copying.OURS}.tmp-marker"
-        temporary.write_text(marker, encoding="utf-8")
+        temporary = destination / f"{copying.PREFIX}.tmp-marker"
+        temporary.write_text(marker_text, encoding="utf-8")
         temporary.replace(destination / _MARKER)
         written = _read_written(destination / _WRITTEN)
         for file in files:
             file.written = written.get(file.target)
             if file.outcome == copying.FOLDER:
                 (destination / file.target).mkdir(parents=True, exist_ok=True)
-        done = [file for file in files if file.outcome or file.failure]
+        results = [file for file in files if file.outcome or file.failure]
         tables = [file for file in files if file.is_table]
         jobs = [file for file in files if not (file.outcome or file.failure or file.is_table)]
         write = partial(copying.write_image, source, destination, options)
         try:
-            done += bar(run(partial(write, {}), jobs), "Converting images", len(jobs))
+            results += bar(parallel_map(partial(write, {}), jobs), "Converting images", len(jobs))
             renames = {
-                file.name: os.path.basename(file.target) for file in done if not file.failure
+                file.name: os.path.basename(file.target) for file in results if not file.failure
             }
-            done += map(partial(write, renames), tables)
+            results += map(partial(write, renames), tables)
         finally:
-            written |= {file.target: file.written for file in done if file.written is not None}
+            written |= {file.target: file.written for file in results if file.written is not None}
             write_json(destination / _WRITTEN, dict(sorted(written.items())))
-    counts = Counter(file.outcome for file in done if file.outcome)
-    counts.update({"Pages left out": sum(file.pages for file in done)})
-    failed = sorted((file.name, file.failure) for file in done if file.failure)
+    counts = Counter(file.outcome for file in results if file.outcome)
+    counts.update({"Pages left out": sum(file.pages for file in results)})
+    failed = sorted((file.name, file.failure) for file in results if file.failure)
     return Conversion(+counts, tuple(failed))
 
 
 def _read_written(path: Path) -> dict[str, int]:
     """Returns the modification time of each file when it was written, in ns."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        times = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return times if isinstance(times, dict) else {}
 
 
 def _check_folders(source: Path, destination: Path, marker: str) -> None:
@@ -168,11 +168,11 @@ def _check_folders(source: Path, destination: Path, marker: str) -> None:
             f"`source` and `destination` must not contain each other. Received: source={source}, "
             f"destination={destination}"
         )
-    found = destination / _MARKER
-    if found.is_file() and found.read_text(encoding="utf-8") == marker:
+    marker_path = destination / _MARKER
+    if marker_path.is_file() and marker_path.read_text(encoding="utf-8") == marker:
         return
-    folder = destination.iterdir() if destination.is_dir() else [destination]
-    if destination.exists() and any(not path.name.startswith(copying.OURS) for path in folder):
+    content = destination.iterdir() if destination.is_dir() else [destination]
+    if destination.exists() and any(not path.name.startswith(copying.PREFIX) for path in content):
         raise ValueError(
             "`destination` must be a new or empty folder, or the output of an earlier "
             f"conversion of the same source with the same options. Received: {destination}"

@@ -16,7 +16,7 @@ from keras_vit.constants import MAX_LINKS
 from keras_vit.image_conversion import reading, tables
 
 FORMATS = {"jpg": "JPEG", "png": "PNG"}  # suffix -> name of the format in Pillow
-OURS = ".keras_vit_convert"  # prefix of the marker, the lock and unfinished files
+PREFIX = ".keras_vit_convert"  # prefix of the marker, the lock and unfinished files
 FOLDER = "Folders"
 # Suffixes of further formats of Pillow, not in `image_formats`.
 _PILLOW_SUFFIXES = {".tga", ".pcx", ".dds", ".sgi", ".qoi", ".ico", ".icns", ".xbm", ".xpm"}
@@ -33,7 +33,7 @@ class File:
     convert: bool = False
     is_table: bool = False
     target: str = ""  # name in the new folder
-    pages: int = 0  # left out
+    pages: int = 0  # omitted further pages
     written: int | None = None  # modification time of the target, in ns, when it was written
 
 
@@ -66,7 +66,7 @@ def walk(
             yield File(name, failure="a broken link, or no permission")
         elif not path.is_file():
             yield File(name, "Skipped pipes, sockets and devices")
-        elif not name.startswith(OURS):
+        elif not name.startswith(PREFIX):
             file = inspected(path, name, max_side)
             if path.is_symlink() and not (file.format or file.is_table or file.failure):
                 file.outcome = "Skipped links to files other than images and tables"
@@ -104,55 +104,55 @@ def set_targets(files: list[File], format: str) -> None:
     suffixes = (".jpg", ".jpeg") if format == "jpg" else (f".{format}",)
     for file in files:
         stem, suffix = os.path.splitext(file.name)
-        keeps = not file.convert or suffix.lower() in suffixes
-        file.target = file.name if keeps else stem + suffixes[0]
-    # Some file systems do not distinguish upper from lower case.
-    taken = Counter(name.lower() for file in files for name in {file.name, file.target})
+        keeps_name = not file.convert or suffix.lower() in suffixes
+        file.target = file.name if keeps_name else stem + suffixes[0]
+    # In lowercase, as some file systems ignore case; counted once if the name does not change.
+    name_counts = Counter(name.lower() for file in files for name in {file.name, file.target})
     for file in files:
-        if file.target != file.name and taken[file.target.lower()] > 1:
+        if file.target != file.name and name_counts[file.target.lower()] > 1:
             file.target = file.name
-            while taken[file.target.lower()]:
+            while name_counts[file.target.lower()]:
                 file.target += suffixes[0]
-            taken[file.target.lower()] = 1
+            name_counts[file.target.lower()] = 1
 
 
 def write_image(
     source: Path, destination: Path, options: dict[str, Any], renames: Mapping[str, str], file: File
 ) -> File:
     """Writes a file to the new folder and returns it with its outcome."""
-    old, new, content = source / file.name, destination / file.target, io.BytesIO()
+    old_path, new_path, content = source / file.name, destination / file.target, io.BytesIO()
     try:
-        stat = old.stat()
-        there = new.stat().st_mtime_ns if new.exists() else None
-        if there not in (None, stat.st_mtime_ns, file.written):
+        stat = old_path.stat()
+        existing_time = new_path.stat().st_mtime_ns if new_path.exists() else None
+        if existing_time not in (None, stat.st_mtime_ns, file.written):
             file.outcome = "Kept, because they were changed in the new folder"
             return file
-        if not file.is_table and there == stat.st_mtime_ns:
-            file.outcome, file.written = "Already converted", there
+        if not file.is_table and existing_time == stat.st_mtime_ns:
+            file.outcome, file.written = "Already converted", existing_time
             return file
         if file.convert:
             window, max_side = options["window"], options["max_side"]
-            image, file.pages = reading.read_picture(old, str(file.format), window, max_side)
+            image, file.pages = reading.read_picture(old_path, str(file.format), window, max_side)
             image.save(content, FORMATS[options["format"]], quality=95, subsampling=0)
         elif file.is_table:
-            content.write(tables.renamed(old.read_bytes(), file.name, renames))
+            content.write(tables.renamed(old_path.read_bytes(), file.name, renames))
     except Exception as error:  # Pillow raises many types of errors on damaged files
         file.failure = _reason(error)
         return file
-    temporary = destination / f"{OURS}.tmp-{os.getpid()}"
+    temporary = destination / f"{PREFIX}.tmp-{os.getpid()}"
     if file.convert or file.is_table:
         temporary.write_bytes(content.getbuffer())
     else:
-        shutil.copyfile(old, temporary)
+        shutil.copyfile(old_path, temporary)
     os.utime(temporary, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     file.written = temporary.stat().st_mtime_ns  # rounded by some file systems
-    os.replace(temporary, new)
-    copied = "Copied images" if file.format else "Copied other files"
-    file.outcome = f"Converted from {file.format}" if file.convert else copied
+    os.replace(temporary, new_path)
+    copied_outcome = "Copied images" if file.format else "Copied other files"
+    file.outcome = f"Converted from {file.format}" if file.convert else copied_outcome
     return file
 
 
 def remove_unfinished(destination: Path) -> None:
     """Deletes the temporary files left by killed processes."""
-    for path in destination.glob(f"{OURS}.tmp-*"):
+    for path in destination.glob(f"{PREFIX}.tmp-*"):
         path.unlink(missing_ok=True)

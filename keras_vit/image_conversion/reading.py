@@ -29,7 +29,7 @@ def is_decoded(path: Path, format: str, head: bytes, max_side: int | None) -> bo
     """Returns whether TensorFlow decodes an image file correctly."""
     if format not in image_formats.DECODED:
         return False
-    with _opened(path) as image:
+    with _open(path) as image:
         if (max_side and max(image.size) > max_side) or image.mode == "CMYK" or _to_srgb(image):
             return False
         if format == "BMP":  # without palette, compression or masks
@@ -54,7 +54,7 @@ def read_picture(path: Path, format: str, window: Window, max_side: int | None) 
     return image, pages
 
 
-def _opened(path: Path) -> ImageFile.ImageFile:
+def _open(path: Path) -> ImageFile.ImageFile:
     PIL.Image.init()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -63,15 +63,15 @@ def _opened(path: Path) -> ImageFile.ImageFile:
 
 
 def _read(path: Path, window: Window) -> Picture:
-    with _opened(path) as image:
+    with _open(path) as image:
         # Further frames of these formats are layers or previews.
         pages = 0 if image.format in ("PSD", "JPEG", "MPO") else getattr(image, "n_frames", 1) - 1
         cut_to_8_bits = re.search("[AB];16[BLN]", str(image.tile))  # raw modes
         result = ImageOps.exif_transpose(image)
     if cut_to_8_bits:
-        result = _stretched(np.asarray(result)[..., :3] * np.uint16(257), window)
+        result = _stretch(np.asarray(result)[..., :3] * np.uint16(257), window)
     elif result.mode[0] in "IF":
-        result = _stretched(np.asarray(result), window)
+        result = _stretch(np.asarray(result), window)
         if getattr(image, "tag_v2", {}).get(262) == 0:  # PhotometricInterpretation: white is zero
             result = ImageOps.invert(result)
     result.info = image.info
@@ -94,7 +94,7 @@ def _to_srgb(image: PIL.Image.Image) -> ImageCms.ImageCmsTransform | None:
     return None
 
 
-def _stretched(values: np.ndarray, window: Window) -> PIL.Image.Image:
+def _stretch(values: np.ndarray, window: Window) -> PIL.Image.Image:
     """Maps values (H, W) or (H, W, C) to an 8-bit image; `window` defaults to their range."""
     if values.dtype == np.uint8:
         return PIL.Image.fromarray(values)
@@ -119,7 +119,7 @@ def _read_dicom(path: Path, window: Window) -> Picture:
             all_values = np.array([-np.inf, np.inf])  # become black and white
             window = tuple(pixels.apply_windowing(all_values, dataset))
             values = pixels.apply_windowing(values, dataset)
-    image = _stretched(values, window)
+    image = _stretch(values, window)
     if dataset.PhotometricInterpretation == "MONOCHROME1":
         image = ImageOps.invert(image)
     return image, int(dataset.get("NumberOfFrames") or 1) - 1

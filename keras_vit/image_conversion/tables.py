@@ -16,16 +16,16 @@ def renamed(table: bytes, name: str, renames: Mapping[str, str]) -> bytes:
     """Returns a table with the names of renamed files updated in its cells or JSON strings."""
     folder, is_json = posixpath.dirname(name), name.lower().endswith(".jsonl")
 
-    def new(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         cell = json.loads(match[0]) if is_json else match[1] or match[2] or ""
         path = posixpath.normpath(posixpath.join(folder, cell.replace("\\", "/")))
         old = posixpath.basename(path)
         if renames.get(path, old) == old:
             return match[0]
-        changed = cell.removesuffix(old) + renames[path]
+        new_cell = cell.removesuffix(old) + renames[path]
         if is_json:
-            return json.dumps(changed, ensure_ascii=match[0].isascii())
-        return match[0].replace(cell, changed)
+            return json.dumps(new_cell, ensure_ascii=match[0].isascii())
+        return match[0].replace(cell, new_cell)
 
     try:
         text, encoding = table.decode(), "utf-8"
@@ -37,4 +37,4 @@ def renamed(table: bytes, name: str, renames: Mapping[str, str]) -> bytes:
     separator = "\t" if tabs else re.escape(max(",;\t|", key=first_line.count))
     # A cell with or without quotes.
     cell = rf' *(?:"((?:[^"]|"")*)"(?=[{separator}\r\n]|$)|([^{separator}\r\n\ufeff]+))'
-    return re.sub(_JSON_STRING if is_json else cell, new, text).encode(encoding)
+    return re.sub(_JSON_STRING if is_json else cell, replace, text).encode(encoding)

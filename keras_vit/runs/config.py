@@ -116,7 +116,7 @@ class RunConfig(CommonConfig):
 METHODS = {"mae": ("masked_autoencoder", 0.75), "masked-patches": ("masked_patches", 0.5)}
 
 # Fields of a recipe that apply to labels.
-_OF_LABELS = ("loss", "label_smoothing", "class_weights", "distillation")
+_LABEL_FIELDS = ("loss", "label_smoothing", "class_weights", "distillation")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +155,7 @@ class PretrainConfig(CommonConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in _OF_LABELS:
+        for name in _LABEL_FIELDS:
             if getattr(self.recipe, name) != getattr(Recipe, name):  # the default
                 raise ValueError(
                     "`recipe` must not set label options, because pre-training does not use "
@@ -232,20 +232,20 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
                 f"{path}: the recipe field `{name}` was removed and must be 0 or left out. "
                 f"Received: {name}={value!r}"
             )
-    for name, found, holder in (
+    for name, fields, dataclass_type in (
         ("the configuration", content, kind),
         ("its recipe", recipe, Recipe),
         ("its augmentation", augmentation, Augmentation),
     ):
-        usual = {field.name: field.default for field in dataclasses.fields(holder)}
-        if unknown := [key for key in found if key not in usual]:
-            hint = arguments.nearest(str(unknown[0]), usual)
+        defaults = {field.name: field.default for field in dataclasses.fields(dataclass_type)}
+        if unknown := [key for key in fields if key not in defaults]:
+            hint = arguments.nearest(str(unknown[0]), defaults)
             raise ValueError(f"{path}: {unknown[0]!r} is not a field of {name}.{hint}")
-        for key in found:
-            if isinstance(usual[key], float):  # YAML reads `1e-4` as a string
+        for key in fields:
+            if isinstance(defaults[key], float):  # YAML reads `1e-4` as a string
                 # The class reports invalid values.
                 with contextlib.suppress(OverflowError, TypeError, ValueError):
-                    found[key] = float(found[key])
+                    fields[key] = float(fields[key])
     if missing := [name for name in ("data", "model") if name not in content]:
         raise ValueError(f"{path} must have `data` and `model`. Received: no `{missing[0]}`")
     try:
@@ -257,7 +257,7 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
 
 
 # Errors of YAML's tags with other values, such as `!!timestamp abc`, and of deep nesting.
-_OF_TAGS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_YAML_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
         if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
             raise ValueError("an alias (*NAME), with which a small file can be a large one")
         content = yaml.safe_load(text)
-    except (yaml.YAMLError, OSError, *_OF_TAGS) as error:
+    except (yaml.YAMLError, OSError, *_YAML_ERRORS) as error:
         raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must map fields to values. Received: {content!r}")
@@ -278,17 +278,17 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _mapping(path: str | os.PathLike[str], content: dict[str, Any], name: str) -> dict[str, Any]:
     """Removes a mapping from the content of a file; returns a copy of it."""
-    found = content.pop(name, None) or {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must map fields of `{name}` to values. Received: {found!r}")
-    return dict(found)
+    mapping = content.pop(name, None) or {}
+    if not isinstance(mapping, dict):
+        raise ValueError(f"{path} must map fields of `{name}` to values. Received: {mapping!r}")
+    return dict(mapping)
 
 
 def versions() -> dict[str, str | None]:
     """Returns the versions of Python, this package, Keras, its backends and NumPy."""
     packages = ("keras-vit-toolkit", "keras", "tensorflow", "jax", "numpy")
-    found = {
-        name: next((it.version for it in importlib.metadata.distributions(name=name)), None)
+    package_versions = {
+        name: next((d.version for d in importlib.metadata.distributions(name=name)), None)
         for name in packages
     }
-    return {"python": platform.python_version(), **found}
+    return {"python": platform.python_version(), **package_versions}

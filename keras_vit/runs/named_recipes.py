@@ -334,8 +334,8 @@ def recipe(name: str) -> Recipe:
         >>> recipe("paper_finetune").image_size
         (384, 384)
     """
-    kind, *parts = name.split("-")
-    if kind != "augreg":
+    family, *parts = name.split("-")
+    if family != "augreg":
         arguments.one_of("recipe", name, (*RECIPES, "augreg"))
         return RECIPES[name].recipe
     fields = {

@@ -33,12 +33,7 @@ PRETRAINING_RECIPES = {
         "decoder separately: 8 blocks, width 512, 16 heads. Tokens have no weight decay here.",
     ),
     "masked_patches_paper": NamedRecipe(
-        PAPER.replace(
-            epochs=14,
-            batch_size=4096,
-            learning_rate=2e-4,
-            weight_decay=0.01,
-        ),
+        PAPER.replace(epochs=14, batch_size=4096, learning_rate=2e-4, weight_decay=0.01),
         "Masked patch prediction of the ViT paper: 1 M steps, 14 epochs of JFT-300M.",
         "Appendix B.1.2 of https://arxiv.org/abs/2010.11929",
         "The paper states no weight decay, clipping or cropping here: 0.01 is from BERT "

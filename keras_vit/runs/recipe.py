@@ -182,19 +182,19 @@ class Recipe:
             >>> Recipe().replace(epochs=7, mixup=0.2, seed=None).augmentation.mixup
             0.2
         """
-        given = {
+        values = {
             name: value
             for name, value in changes.items()
             if value is not None or name == "image_size"
         }
-        own = {field.name for field in dataclasses.fields(Recipe)}
-        below = {field.name for field in dataclasses.fields(Augmentation)}
-        for name in given:
-            if name not in own | below:
-                hint = arguments.nearest(name, own | below)
+        recipe_fields = {field.name for field in dataclasses.fields(Recipe)}
+        augmentation_fields = {field.name for field in dataclasses.fields(Augmentation)}
+        for name in values:
+            if name not in recipe_fields | augmentation_fields:
+                hint = arguments.nearest(name, recipe_fields | augmentation_fields)
                 raise ValueError(f"{name!r} is not a recipe field.{hint}")
-        inner = {name: given.pop(name) for name in list(given) if name in below}
-        if inner:
-            base = dataclasses.replace(self, **given).augmentation
-            given["augmentation"] = dataclasses.replace(base, **inner)
-        return dataclasses.replace(self, **given)
+        nested = {name: values.pop(name) for name in list(values) if name in augmentation_fields}
+        if nested:
+            base = dataclasses.replace(self, **values).augmentation
+            values["augmentation"] = dataclasses.replace(base, **nested)
+        return dataclasses.replace(self, **values)

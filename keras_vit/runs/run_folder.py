@@ -130,10 +130,10 @@ class RunFolder:
         if not self.config.is_file():
             raise self._no_run(f", which has no {self.config.name}", command)
 
-    def _no_run(self, why: str, command: str = "train") -> ValueError:
+    def _no_run(self, reason: str, command: str = "train") -> ValueError:
         return ValueError(
             f"`run` must be a run folder written by `keras-vit {command} --out`. Received: "
-            f"run={str(self.path)!r}{why}"
+            f"run={str(self.path)!r}{reason}"
         )
 
     def resolved(self) -> dict[str, Any]:
@@ -142,10 +142,10 @@ class RunFolder:
         Returns:
             Precision, devices, flip, number of images and classes, and the preprocessing.
         """
-        found = self.as_written().get("resolved")
-        if not isinstance(found, dict):
+        values = self.as_written().get("resolved")
+        if not isinstance(values, dict):
             raise self._no_run(f", whose {self.config.name} has no `resolved` values")
-        return found
+        return values
 
     def as_written(self) -> dict[str, Any]:
         """Returns the content of `config.yaml`: configuration, resolved defaults and versions."""

@@ -1,4 +1,4 @@
-"""Audit of the images of a large dataset beside its training."""
+"""Audit of the images of a large dataset during its training."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from keras_vit.data import Examples
 from keras_vit.data.image_audit import inspected, sections
 from keras_vit.escapes import say
 
-_DIGITS = 32  # of a digest
-_SHOWN = 20  # images
-_SECONDS = 60.0  # between two lines of progress
+_DIGEST_LENGTH = 32  # hexadecimal digits
+_MAX_PRINTED = 20  # images
+_REPORT_SECONDS = 60.0  # between two lines of progress
 
 
 class BackgroundAudit:
-    """Context manager that audits images in a thread, and prints what it found at the end.
+    """Context manager that audits images in a thread, and prints a summary at the end.
 
-    Unusable images are printed when they are found. What was checked is cached, so that the next
-    run or `keras-vit data check` continues from there.
+    Unusable images are printed immediately. The results are cached, so that the next run
+    or `keras-vit data check` continues from there.
 
     Args:
         examples: All images of the dataset.
@@ -34,7 +34,7 @@ class BackgroundAudit:
         self.examples, self.say = examples, say
         self.bad: list[str] = []
         self.checked = 0
-        self._digests = np.zeros(len(examples), f"S{_DIGITS // 2}")
+        self._digests = np.zeros(len(examples), f"S{_DIGEST_LENGTH // 2}")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -56,28 +56,28 @@ class BackgroundAudit:
         return "\n".join([*lines, *sections(("Duplicate images", self._duplicates()))])
 
     def _run(self) -> None:
-        began = shown = time.monotonic()
-        for index, found in enumerate(inspected(self.examples, 1)):
+        start_time = last_report = time.monotonic()
+        for index, result in enumerate(inspected(self.examples, 1)):
             if self._stop.is_set():
                 return
-            if isinstance(found, str):
-                self.bad.append(f"{self.examples.names[index]}: {found}")
-                if len(self.bad) <= _SHOWN:
+            if isinstance(result, str):
+                self.bad.append(f"{self.examples.names[index]}: {result}")
+                if len(self.bad) <= _MAX_PRINTED:
                     self.say(f"An image cannot be used: {self.bad[-1]}")
             else:
-                self._digests[index] = bytes.fromhex(found.digest[:_DIGITS])
+                self._digests[index] = bytes.fromhex(result.digest[:_DIGEST_LENGTH])
             self.checked = index + 1
-            if time.monotonic() - shown > _SECONDS:
-                shown = time.monotonic()
-                seconds = (shown - began) * (len(self.examples) / self.checked - 1)
-                left = datetime.timedelta(seconds=round(seconds))
-                self.say(f"Checked {self.checked} of {len(self.examples)} images, {left} left.")
+            if time.monotonic() - last_report > _REPORT_SECONDS:
+                last_report = time.monotonic()
+                seconds = (last_report - start_time) * (len(self.examples) / self.checked - 1)
+                eta = datetime.timedelta(seconds=round(seconds))
+                self.say(f"Checked {self.checked} of {len(self.examples)} images, {eta} left.")
 
     def _duplicates(self) -> list[str]:
         """Returns the names of images with equal pixels, a line for each group."""
         digests, names = self._digests[: self.checked], self.examples.names
-        _, number, counts = np.unique(digests, return_inverse=True, return_counts=True)
-        repeated = np.flatnonzero((counts[number] > 1) & (digests != b""))  # b"": unusable
-        order = repeated[np.argsort(number[repeated], kind="stable")]
-        groups = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
+        _, group_indices, counts = np.unique(digests, return_inverse=True, return_counts=True)
+        repeated = np.flatnonzero((counts[group_indices] > 1) & (digests != b""))  # b"": unusable
+        order = repeated[np.argsort(group_indices[repeated], kind="stable")]
+        groups = np.split(order, np.flatnonzero(np.diff(group_indices[order])) + 1)
         return [" = ".join(names[int(i)] for i in group) for group in groups if len(group)]

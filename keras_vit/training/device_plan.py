@@ -20,7 +20,7 @@ GIB = 2**30
 # and memory that the allocator does not release, and 0.15 GiB to read and validate images.
 FRAMEWORK = round(1.25 * GIB)
 
-_LEARNING: dict[tuple[str, ...], str] = {("*",): "all", ("head/*",): "head"}
+_TRAINED_WEIGHTS: dict[tuple[str, ...], str] = {("*",): "all", ("head/*",): "head"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         arguments.positive_int("device", self.device)
-        if not self.inference and self.recipe.trainable not in _LEARNING:
+        if not self.inference and self.recipe.trainable not in _TRAINED_WEIGHTS:
             raise ValueError(
                 "`trainable` must be ('*',) or ('head/*',) for a plan: partly frozen models are "
                 f"not estimated. Received: trainable={self.recipe.trainable}"
@@ -77,7 +77,7 @@ class Plan:
     @property
     def learning(self) -> str:
         """Trained weights, as for `count_memory`: `"all"`, `"head"` or `"nothing"`."""
-        return "nothing" if self.inference else _LEARNING[self.recipe.trainable]
+        return "nothing" if self.inference else _TRAINED_WEIGHTS[self.recipe.trainable]
 
     @functools.cached_property
     def memory(self) -> models.Memory:
@@ -109,9 +109,9 @@ class Plan:
     def largest_batch(self) -> int:
         """Largest batch size that fits without gradient accumulation; 0 if no batch size fits."""
         memory, recipe = self.memory, self.recipe
-        batch = memory.images + memory.activations + memory.passing  # the rest is fixed
-        image = batch * recipe.accumulation_steps // recipe.batch_size
-        return max(0, (self.device - self.total + batch) // image)
+        batch_bytes = memory.images + memory.activations + memory.passing  # the rest is fixed
+        image_bytes = batch_bytes * recipe.accumulation_steps // recipe.batch_size
+        return max(0, (self.device - self.total + batch_bytes) // image_bytes)
 
     def remedies(self) -> dict[str, Plan]:
         """Returns memory-saving changes in `--set` syntax: single changes, then combinations.
@@ -124,26 +124,26 @@ class Plan:
         single: list[dict[str, Any]] = [{"precision": "mixed_bfloat16"}, {"remat": True}]
         if self.learning == "all":
             single.append({"optimizer": "sgd"})
-        saving = [change for change in single if self.replace(**change).total < self.total]
-        changes = [*saving, *itertools.accumulate(saving, operator.or_)]
-        batch, present = self.recipe.batch_size, self.recipe.accumulation_steps
-        for begun in ({}, *changes[-1:]):
-            steps = (n for n in range(present, batch + 1) if batch % n == 0)
-            fitting = (n for n in steps if self.replace(**begun, accumulation_steps=n).fits)
-            if not self.inference and (fewest := next(fitting, present)) > present:
-                changes.append({**begun, "accumulation_steps": fewest})
-        return {_words(change): self.replace(**change) for change in changes}
+        effective = [change for change in single if self.replace(**change).total < self.total]
+        changes = [*effective, *itertools.accumulate(effective, operator.or_)]
+        batch_size, current_steps = self.recipe.batch_size, self.recipe.accumulation_steps
+        for base in ({}, *changes[-1:]):
+            steps = (n for n in range(current_steps, batch_size + 1) if batch_size % n == 0)
+            fitting = (n for n in steps if self.replace(**base, accumulation_steps=n).fits)
+            if not self.inference and (min_steps := next(fitting, current_steps)) > current_steps:
+                changes.append({**base, "accumulation_steps": min_steps})
+        return {_settings_text(change): self.replace(**change) for change in changes}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as a dictionary that can be stored as JSON, with memory in bytes."""
-        image = step = models.count_flops(self.config)
+        image_flops = step_flops = models.count_flops(self.config)
         if not self.inference:
             options = {"remat": self.recipe.remat, "head_only": self.learning == "head"}
-            step = models.count_training_flops(self.config, **options)
+            step_flops = models.count_training_flops(self.config, **options)
         return {
             "parameters": models.count_parameters(self.config),
-            "image_flops": image,
-            "step_flops": self.recipe.batch_size * step,
+            "image_flops": image_flops,
+            "step_flops": self.recipe.batch_size * step_flops,
             "batch_size": self.recipe.batch_size,
             "accumulation_steps": self.recipe.accumulation_steps,
             "precision": self.precision,
@@ -175,5 +175,5 @@ def plan(
     return Plan(config, recipe, device, inference, compiled)
 
 
-def _words(changes: dict[str, Any]) -> str:
+def _settings_text(changes: dict[str, Any]) -> str:
     return " ".join(f"{name}={str(value).lower()}" for name, value in changes.items())

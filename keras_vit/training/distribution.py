@@ -17,8 +17,8 @@ from keras_vit import accelerators, arguments
 from keras_vit.choices import STRATEGIES
 from keras_vit.runs.recipe import Recipe
 
-# Time after which a worker that sends nothing is lost. TensorFlow's 10 s end a run whenever the
-# network fails for as long.
+# Time after which a worker that sends no message counts as lost. With TensorFlow's default of
+# 10 s, a short failure of the network ends a run.
 HEARTBEAT_SECONDS = 60
 
 
@@ -70,14 +70,14 @@ class Devices:
         shard = (self.worker, self.workers)
         if self.strategy is None or self.workers == 1:
             return make(shard)
-        local = self.replicas // self.workers
+        local_replicas = self.replicas // self.workers
 
         def per_replica(_: tf.distribute.InputContext) -> tf.data.Dataset:
             dataset = make(shard)
             batch = dataset.element_spec[0].shape[0]
-            number = int(dataset.cardinality()) * local
-            dataset = dataset.rebatch(batch // local, drop_remainder=True)
-            return dataset.apply(tf.data.experimental.assert_cardinality(number))
+            num_batches = int(dataset.cardinality()) * local_replicas
+            dataset = dataset.rebatch(batch // local_replicas, drop_remainder=True)
+            return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
 
         return self.strategy.distribute_datasets_from_function(per_replica)
 
@@ -111,19 +111,19 @@ def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
     arguments.positive_int("model_parallel", model_parallel)
     on_jax = keras.backend.backend() == "jax"
     if strategy == "auto":
-        strategy = _found(on_jax)
+        strategy = _detect_strategy(on_jax)
     if (strategy == "jax") != on_jax and strategy not in ("cpu", "one"):
-        needed = "jax" if strategy == "jax" else "tensorflow"
+        required = "jax" if strategy == "jax" else "tensorflow"
         raise ValueError(
-            f"strategy={strategy!r} needs the {needed} backend: set KERAS_BACKEND={needed} before "
-            f"Python starts. Received: backend={keras.backend.backend()!r}"
+            f"strategy={strategy!r} needs the {required} backend: set KERAS_BACKEND={required} "
+            f"before Python starts. Received: backend={keras.backend.backend()!r}"
         )
     if model_parallel > 1 and strategy != "jax":
         raise ValueError(
             "`model_parallel` needs strategy='jax'; tf.distribute copies the whole model to every "
             f"device. Received: model_parallel={model_parallel}, strategy={strategy!r}"
         )
-    makers: dict[str, Callable[[], Devices]] = {
+    factories: dict[str, Callable[[], Devices]] = {
         "one": lambda: Devices("one device"),
         "cpu": _cpu,
         "mirrored": _mirrored,
@@ -131,10 +131,10 @@ def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
         "multiworker": _multiworker,
         "jax": lambda: _jax(model_parallel),
     }
-    return makers[strategy]()
+    return factories[strategy]()
 
 
-def _found(on_jax: bool) -> str:
+def _detect_strategy(on_jax: bool) -> str:
     """Detects the strategy that uses all available devices; "one" for a single device."""
     if on_jax:
         return "jax" if len(keras.distribution.list_devices()) > 1 else "one"
@@ -170,15 +170,15 @@ def _cpu() -> Devices:
 
 
 def _mirrored() -> Devices:
-    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    names = [device.name for device in tf.config.list_logical_devices(kind)]
+    device_type = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    names = [device.name for device in tf.config.list_logical_devices(device_type)]
     if len(names) < 2:
         raise ValueError(
             "strategy='mirrored' needs at least two devices of one kind; with a single device, "
-            f"use strategy='auto'. Received: {len(names)} {kind}"
+            f"use strategy='auto'. Received: {len(names)} {device_type}"
         )
     strategy = _mirrored_strategy(tuple(names))
-    return Devices(f"{len(names)} {kind}s", replicas=len(names), strategy=strategy)
+    return Devices(f"{len(names)} {device_type}s", replicas=len(names), strategy=strategy)
 
 
 @functools.cache
@@ -189,10 +189,10 @@ def _mirrored_strategy(names: tuple[str, ...]) -> tf.distribute.MirroredStrategy
 
 
 def _tpu() -> Devices:
-    here = "local" if accelerators.detect() == "tpu" else ""
+    address = "local" if accelerators.detect() == "tpu" else ""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            os.environ.get("TPU_NAME") or here
+            os.environ.get("TPU_NAME") or address
         )
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -202,8 +202,8 @@ def _tpu() -> Devices:
             f"recommended: set KERAS_BACKEND=jax and use strategy='jax'. Received: {error}"
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
-    number = strategy.num_replicas_in_sync
-    return Devices(f"{number} TPU cores", replicas=number, strategy=strategy)
+    num_replicas = strategy.num_replicas_in_sync
+    return Devices(f"{num_replicas} TPU cores", replicas=num_replicas, strategy=strategy)
 
 
 def _multiworker() -> Devices:
@@ -217,12 +217,12 @@ def _multiworker() -> Devices:
     _extend_heartbeat()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     resolver = strategy.cluster_resolver
-    before = cluster.get("chief", []) if resolver.task_type == "worker" else []
-    number = strategy.num_replicas_in_sync
+    chiefs = cluster.get("chief", []) if resolver.task_type == "worker" else []
+    num_replicas = strategy.num_replicas_in_sync
     return Devices(
-        f"{number} devices on {workers} workers",
-        replicas=number,
-        worker=len(before) + resolver.task_id,
+        f"{num_replicas} devices on {workers} workers",
+        replicas=num_replicas,
+        worker=len(chiefs) + resolver.task_id,
         workers=workers,
         strategy=strategy,
     )
@@ -233,9 +233,9 @@ def _extend_heartbeat() -> None:
     # Neither the strategy nor any public function has this timeout.
     from tensorflow.python.eager import context
 
-    of_process = context.context()
-    of_process.configure_coordination_service = functools.partial(
-        of_process.configure_coordination_service, heartbeat_timeout_in_ms=HEARTBEAT_SECONDS * 1000
+    eager = context.context()
+    eager.configure_coordination_service = functools.partial(
+        eager.configure_coordination_service, heartbeat_timeout_in_ms=HEARTBEAT_SECONDS * 1000
     )
 
 
@@ -243,8 +243,8 @@ def _jax(model_parallel: int) -> Devices:
     import jax
 
     names = keras.distribution.list_devices()
-    replicas, left = divmod(len(names), model_parallel)
-    if left or not replicas:
+    replicas, remainder = divmod(len(names), model_parallel)
+    if remainder or not replicas:
         raise ValueError(
             "`model_parallel` must divide the number of devices. "
             f"Received: model_parallel={model_parallel}, {len(names)} devices"

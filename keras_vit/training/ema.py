@@ -18,10 +18,10 @@ def averages(optimizer: keras.Optimizer) -> list[keras.Variable] | None:
 def momentum(step: Any, limit: float, warms_up: bool) -> Any:
     """Returns the momentum of the averages after a number of steps, at most `limit`."""
     step = keras.ops.cast(step, "float32")
-    found = keras.ops.convert_to_tensor(float(limit), "float32")
+    value = keras.ops.convert_to_tensor(float(limit), "float32")
     if warms_up:
-        found = keras.ops.minimum(found, (1 + step) / (10 + step))
-    return keras.ops.where(step > 0, found, 0.0)  # the first step sets the average
+        value = keras.ops.minimum(value, (1 + step) / (10 + step))
+    return keras.ops.where(step > 0, value, 0.0)  # the first step sets the average
 
 
 def update(
@@ -49,11 +49,11 @@ class EvaluateAverages(keras.callbacks.Callback):
     _weights: list[np.ndarray] | None = None
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        found = averages(self.model.optimizer)
-        if found is not None:
+        averaged_weights = averages(self.model.optimizer)
+        if averaged_weights is not None:
             variables = self.model.trainable_variables
             self._weights = [keras.ops.convert_to_numpy(v) for v in variables]
-            assign(variables, found)
+            assign(variables, averaged_weights)
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._weights is not None:

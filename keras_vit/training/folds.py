@@ -38,8 +38,8 @@ class FoldsReport:
         header = (f"{count} folds", "mean", "standard deviation")
         rows = [(*header, *(f"fold {index + 1}" for index in range(count)))]
         for name, values in self.scores.items():
-            shown = (np.mean(values), np.std(values, ddof=1), *values)
-            rows.append((name, *(f"{value:.4f}" for value in shown)))
+            statistics = (np.mean(values), np.std(values, ddof=1), *values)
+            rows.append((name, *(f"{value:.4f}" for value in statistics)))
         return "\n".join(arguments.text_table(rows, "<" + ">" * (count + 2)))
 
     def to_json(self) -> dict[str, Any]:
@@ -91,17 +91,17 @@ def train_folds(
         print(f"Fold {index + 1} of {config.folds}{' is complete' * complete}")
         if complete:
             continue
-        one = dataclasses.replace(config, fold=index)
+        fold_config = dataclasses.replace(config, fold=index)
         try:
-            fit_run(one, run.path, resume=resume and run.config.is_file(), **options)
+            fit_run(fold_config, run.path, resume=resume and run.config.is_file(), **options)
         except KeyboardInterrupt:
-            again = arguments.command("train", "--resume", "--out", out)
-            raise KeyboardInterrupt(f"Interrupted. Resume with:\n  {again}") from None
-    if not all(run.evaluation.is_file() for run in runs):  # of another worker
+            resume_command = arguments.command("train", "--resume", "--out", out)
+            raise KeyboardInterrupt(f"Interrupted. Resume with:\n  {resume_command}") from None
+    if not all(run.evaluation.is_file() for run in runs):  # written by another worker
         return None
-    found = [numbers(json.loads(run.evaluation.read_text(encoding="utf-8"))) for run in runs]
-    common = [n for n in found[0] if n != "num_examples" and all(n in scores for scores in found)]
-    report = FoldsReport({name: tuple(scores[name] for scores in found) for name in common})
+    folds = [numbers(json.loads(run.evaluation.read_text(encoding="utf-8"))) for run in runs]
+    names = [n for n in folds[0] if n != "num_examples" and all(n in scores for scores in folds)]
+    report = FoldsReport({name: tuple(scores[name] for scores in folds) for name in names})
     files.write_json(out / "folds.json", report.to_json())
     print(f"\n{report.text()}")
     return report

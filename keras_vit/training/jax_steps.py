@@ -63,14 +63,14 @@ class JaxSteps:
         if self.accumulation_steps == 1:
             return gradient(trainable, updated, batch)
 
-        def step(carried: Any, part: Any) -> tuple[Any, None]:
-            gradients, updated = carried
-            more, updated = gradient(trainable, updated, part)
-            return ([a + b for a, b in zip(gradients, more, strict=True)], updated), None
+        def step(carry: Any, part: Any) -> tuple[Any, None]:
+            gradients, updated = carry
+            part_gradients, updated = gradient(trainable, updated, part)
+            return ([a + b for a, b in zip(gradients, part_gradients, strict=True)], updated), None
 
         zeros = [jnp.zeros_like(v) for v in trainable]
-        carried, _ = jax.lax.scan(step, (zeros, updated), _parts(batch, self.accumulation_steps))
-        return carried
+        carry, _ = jax.lax.scan(step, (zeros, updated), _parts(batch, self.accumulation_steps))
+        return carry
 
     def _sum_of_losses(
         self: Any, trainable: Any, updated: Any, batch: Any, training: bool

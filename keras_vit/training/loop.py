@@ -26,9 +26,8 @@ from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import complete_preprocessing
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Result, Task
-from keras_vit.training import param_groups
+from keras_vit.training import distribution, param_groups
 from keras_vit.training.background_audit import BackgroundAudit
-from keras_vit.training.distribution import Devices, devices
 from keras_vit.training.ema import EvaluateAverages, assign, averages
 from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.precision import precision_of, report_unused_accelerator
@@ -67,7 +66,7 @@ def fit_run(
         tensorboard: Whether to write TensorBoard logs.
         profile: First and last step to profile for TensorBoard, counted from 1.
         smaller_batches: Whether to reduce a batch size above the number of training images.
-        least_steps: Training steps that the number of epochs is raised for.
+        least_steps: Minimum number of training steps, for which the number of epochs is increased.
         callbacks: Callbacks for `fit`, called after the state of the run is saved, only on the
             chief. A run resumed within an epoch calls `fit` twice, and the steps of its first
             epoch are counted from the interruption.
@@ -97,27 +96,27 @@ def fit_run(
         config = _resumed_config(run, config)
     else:
         output_folder.require_new_run(run.path)
-    kind = tasks.get(config.task)
-    kind.check_model(config.model)
+    task_class = tasks.get(config.task)
+    task_class.check_model(config.model)
     keras.utils.set_random_seed(config.recipe.seed)
-    where = devices(config.strategy, getattr(config, "model_parallel", 1))
+    devices = distribution.devices(config.strategy, getattr(config, "model_parallel", 1))
     report_unused_accelerator(config.strategy)
-    where.check(config.recipe)
-    with run.writing(kind.command, resume=resume, writes=where.is_chief):
+    devices.check(config.recipe)
+    with run.writing(task_class.command, resume=resume, writes=devices.is_chief):
         logs = [TensorBoard(str(run.tensorboard), profile)] if tensorboard else []
-        watching = [EpochClock(run.times), *logs, *callbacks] if where.is_chief else []
-        examples = kind.load(config.data)
-        task = kind.settled(config, examples)
+        other_callbacks = [EpochClock(run.times), *logs, *callbacks] if devices.is_chief else []
+        examples = task_class.load(config.data)
+        task = task_class.settled(config, examples)
         check_augmentation(task.config.recipe.augmentation, examples.kind)
         config, precision = task.config, precision_of(task.config)
-        with where.active():
+        with devices.active():
             # Before the audit of the images, which takes a while, to detect a wrong size or weight
             # file early.
-            with where.scope():
+            with devices.scope():
                 network = task.build_network(examples, precision, resume=resume)
                 param_groups.set_trainable(network, config.recipe.trainable)
-            named = None if task.unnamed else task.name
-            complete_preprocessing(network, run, named, config.recipe.resize, resume=resume)
+            task_name = None if task.unnamed else task.name
+            complete_preprocessing(network, run, task_name, config.recipe.resize, resume=resume)
             if resume:
                 task.check_resumed(run, examples)
             training, validation, inventory = find_parts(
@@ -126,32 +125,32 @@ def fit_run(
                 run,
                 models.preprocessing_of(network) if task.monitor else None,
                 resume=resume,
-                writes=where.is_chief,
+                writes=devices.is_chief,
                 split=task.split,
             )
             if smaller_batches and not resume:
-                config = task.config = _with_full_batch(config, len(training), where)
+                config = task.config = _with_full_batch(config, len(training), devices)
             steps = data.steps_per_epoch(training, config.recipe.batch_size)
             if steps * config.recipe.epochs < least_steps and not resume:
                 epochs = math.ceil(least_steps / steps)
                 print(f"Epochs: {epochs} instead of {config.recipe.epochs}, for few images.")
                 recipe = config.recipe.replace(epochs=epochs)
                 config = task.config = dataclasses.replace(config, recipe=recipe)
-            with where.scope():
+            with devices.scope():
                 objective = task.objective(network, training)
                 training_model = build_training_model(objective, config, steps)
-                if resume and _of_an_earlier_version(run):
+                if resume and _is_from_earlier_version(run):
                     optimizer: Any = training_model.optimizer
                     getattr(optimizer, "inner_optimizer", optimizer).warms_up_average = False
             with SignalHandler() as interruption:
-                state = RunState(run, training_model, task, where, steps)
+                state = RunState(run, training_model, task, devices, steps)
                 if resume:
                     state.restore()
-                elif where.is_chief:
+                elif devices.is_chief:
                     task.start_run(run, examples, validation)
                     resolved = {
                         "precision": precision,
-                        "devices": where.name,
+                        "devices": devices.name,
                         **task.resolved(examples),
                         "training_examples": len(training),
                         "validation_examples": len(validation),
@@ -162,33 +161,33 @@ def fit_run(
                 if state.progress.epoch < config.recipe.epochs:
                     print(
                         f"{task.title(examples, len(training))}, {len(validation)} held out, in "
-                        f"{precision} on {where.name}; epochs: {config.recipe.epochs}, steps per "
+                        f"{precision} on {devices.name}; epochs: {config.recipe.epochs}, steps per "
                         f"epoch: {steps}."
                     )
                     task.advise(steps * config.recipe.epochs)
                 if not state.progress.epoch and not state.progress.step:
                     task.fit_head(network, training)
                 saving = SaveSchedule(state, interruption)
-                with contextlib.ExitStack() as beside:
-                    if len(examples) > AUDITED_FIRST and where.is_chief:
-                        beside.enter_context(BackgroundAudit(examples))
-                    fit_remaining(state, (training, validation), [saving, *watching])
-            if not where.is_chief:
+                with contextlib.ExitStack() as background:
+                    if len(examples) > AUDITED_FIRST and devices.is_chief:
+                        background.enter_context(BackgroundAudit(examples))
+                    fit_remaining(state, (training, validation), [saving, *other_callbacks])
+            if not devices.is_chief:
                 return None
             average = averages(training_model.optimizer)  # the weights in last.keras
-            current = None
+            unaveraged = None
             if average is not None:
-                current = task.inference_model(training_model.network)
+                unaveraged = task.inference_model(training_model.network)
                 assign(objective.trainable_variables, average)
             pictures = task.draw_training(run, objective, validation)
-        result = _finish(task, run, validation, pictures, current)
+        result = _finish(task, run, validation, pictures, unaveraged)
         return state.progress.history[-1] if result is None else result
 
 
 def _resumed_config(run: RunFolder, config: RunConfig | PretrainConfig) -> Any:
     """Reads the configuration of a run to resume, with the precision that it was started in."""
     config = run.read_config(type(config), tasks.get(config.task).command)
-    if _of_an_earlier_version(run):
+    if _is_from_earlier_version(run):
         print(
             "Note: an earlier version began this run: images much wider or higher than the "
             "model's input are now cropped in training, not squashed."
@@ -197,14 +196,14 @@ def _resumed_config(run: RunFolder, config: RunConfig | PretrainConfig) -> Any:
     return dataclasses.replace(config, recipe=recipe)
 
 
-def _of_an_earlier_version(run: RunFolder) -> bool:
+def _is_from_earlier_version(run: RunFolder) -> bool:
     return "resize" not in run.as_written().get("recipe", {})
 
 
-def _with_full_batch(config: Config, images: int, where: Devices) -> Config:
+def _with_full_batch(config: Config, images: int, devices: distribution.Devices) -> Config:
     """Reduces the batch size in a configuration if there are fewer images than one batch."""
     recipe = config.recipe
-    parts = where.replicas * recipe.accumulation_steps * (2 if recipe.augmentation.mixes else 1)
+    parts = devices.replicas * recipe.accumulation_steps * (2 if recipe.augmentation.mixes else 1)
     if images >= recipe.batch_size or images < parts:
         return config
     size = images // parts * parts
@@ -222,15 +221,15 @@ def find_parts(
     writes: bool,
     split: Callable[..., tuple[np.ndarray, np.ndarray]] = data.split,
 ) -> tuple[data.Examples, data.Examples, Inventory]:
-    """Checks a run's images, unless they are too many; returns both parts and an inventory."""
+    """Checks a run's images, unless they are too many; returns both sets and an inventory."""
     digests, twins = None, ()  # type: Any, Any
     inventory = Inventory(len(examples), ignored=examples.ignored)
     if len(examples) > AUDITED_FIRST:
         say_notes(examples)
     else:
-        examples, found = data.usable_images(examples, config.on_bad_image)
-        digests, twins, inventory = found.digests, found.twins, found.inventory
-        if preprocessing and (text := cut_off(found.sizes, preprocessing)):
+        examples, audit = data.usable_images(examples, config.on_bad_image)
+        digests, twins, inventory = audit.digests, audit.twins, audit.inventory
+        if preprocessing and (text := cut_off(audit.sizes, preprocessing)):
             say(text)
     if resume:
         training, validation = data.read_split(
@@ -256,9 +255,7 @@ def build_training_model(objective: Objective, config: CommonConfig, steps: int)
     """Builds and compiles the Keras model that trains an objective according to the recipe."""
     recipe = config.recipe
     training_model = TrainingModel(
-        objective,
-        accumulation_steps=recipe.accumulation_steps,
-        clip_norm=recipe.clip_norm,
+        objective, accumulation_steps=recipe.accumulation_steps, clip_norm=recipe.clip_norm
     )
     training_model.compile(
         optimizer=build_optimizer(
@@ -281,14 +278,14 @@ def fit_remaining(
     A run of 0 epochs is evaluated and saved as it is.
     """
     training, validation = parts
-    training_model, where = state.training_model, state.where
+    training_model, devices = state.training_model, state.devices
     recipe, on_bad_image = state.task.config.recipe, state.task.config.on_bad_image
     preprocessing = models.preprocessing_of(training_model.network)
-    several = where.replicas > 1
-    begun = state.progress
-    if (begun.epoch or begun.step) and begun.epoch < recipe.epochs and where.is_chief:
-        print(f"Resuming after epoch {begun.epoch} and {begun.step} steps of the next epoch.")
-    if recipe.augmentation.layers and where.is_chief:
+    multi_replica = devices.replicas > 1
+    initial = state.progress
+    if (initial.epoch or initial.step) and initial.epoch < recipe.epochs and devices.is_chief:
+        print(f"Resuming after epoch {initial.epoch} and {initial.step} steps of the next epoch.")
+    if recipe.augmentation.layers and devices.is_chief:
         print(
             "Note: the random state of augmentation layers cannot be saved, so a resumed run "
             "draws different random numbers and is not bit-identical."
@@ -296,52 +293,53 @@ def fit_remaining(
 
     def batches(make: Callable[..., Any], part: data.Examples, *args: Any, **options: Any) -> Any:
         size = recipe.batch_size
-        return where.distribute(
+        return devices.distribute(
             lambda shard: make(part, preprocessing, *args, batch_size=size, shard=shard, **options)
         )
 
-    if not recipe.epochs and not begun.epoch:
-        held_out = batches(data.evaluation_dataset, validation, pad=several)
-        rest = -(-len(validation) // recipe.batch_size)
-        found = training_model.evaluate(held_out, steps=rest, verbose=0, return_dict=True)
-        state.end_epoch({f"val_{name}": value for name, value in found.items()})
+    if not recipe.epochs and not initial.epoch:
+        held_out = batches(data.evaluation_dataset, validation, pad=multi_replica)
+        num_batches = -(-len(validation) // recipe.batch_size)
+        metrics = training_model.evaluate(held_out, steps=num_batches, verbose=0, return_dict=True)
+        state.end_epoch({f"val_{name}": value for name, value in metrics.items()})
     while state.progress.epoch < recipe.epochs and not state.stopped_early:
         progress = state.progress
-        until = progress.epoch + 1 if progress.step else recipe.epochs
+        final_epoch = progress.epoch + 1 if progress.step else recipe.epochs
         dataset = batches(
             data.training_dataset,
             training,
             recipe.augmentation,
-            epochs=until,
+            epochs=final_epoch,
             seed=recipe.seed,
             balanced=recipe.sampling == "balanced",
             initial_epoch=progress.epoch,
             initial_step=progress.step,
         )
         bar = ProgressBar(recipe, progress)
-        bars = [bar] if where.is_chief else []
+        bars = [bar] if devices.is_chief else []
         try:
             with contextlib.closing(bar):
                 training_model.fit(
                     dataset,
-                    epochs=until,
+                    epochs=final_epoch,
                     initial_epoch=progress.epoch,
                     steps_per_epoch=state.steps - progress.step,
-                    validation_data=batches(data.evaluation_dataset, validation, pad=several),
+                    validation_data=batches(data.evaluation_dataset, validation, pad=multi_replica),
                     callbacks=[EvaluateAverages(), *callbacks, *bars],
                     shuffle=False,  # the dataset has its own order
                     verbose=0,
                 )
         except data.UNREADABLE:
-            alone = where.workers == 1  # other workers wait for this worker's batches
-            left = [data.readable_images(p, on_bad_image if alone else "fail") for p in parts]
-            steps = data.steps_per_epoch(left[0], recipe.batch_size)
-            if [len(p) for p in left] == [len(p) for p in parts] or steps < state.steps:
+            single_worker = devices.workers == 1  # other workers wait for this worker's batches
+            on_error = on_bad_image if single_worker else "fail"
+            readable = [data.readable_images(p, on_error) for p in parts]
+            steps = data.steps_per_epoch(readable[0], recipe.batch_size)
+            if [len(p) for p in readable] == [len(p) for p in parts] or steps < state.steps:
                 raise
-            parts = training, validation = left[0], left[1]
+            parts = training, validation = readable[0], readable[1]
         if training_model.stop_training:
             break
-    if state.stopped_early and where.is_chief:
+    if state.stopped_early and devices.is_chief:
         print(
             f"Stopped early, after epoch {state.progress.epoch}: the validation result has not "
             f"improved for {recipe.early_stopping} epochs."
@@ -353,23 +351,23 @@ def _finish(
     run: RunFolder,
     validation: data.Examples,
     pictures: dict[str, Path],
-    current: keras.Model | None,
+    unaveraged: keras.Model | None,
 ) -> Result | None:
     """Evaluates the weights saved after the last epoch, and prints which files were written.
 
-    If these are averages, `current` contains the weights without averaging.
+    If these are averages, `unaveraged` contains the weights without averaging.
     """
     result = None
     names = ["last.keras"]
     if task.monitor:
-        shown = int(sys.stdout.isatty())  # no progress bars in log files
-        evaluation = task.evaluate_run(run, validation, verbose=shown)
+        verbose = int(sys.stdout.isatty())  # no progress bars in log files
+        evaluation = task.evaluate_run(run, validation, verbose=verbose)
         result = evaluation.result
         inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
         content = {**result.to_json(), "inventory": inventory}
-        if current is not None:
-            without = task.evaluate(current, validation, verbose=shown).result
-            content["without_averaging"] = without.to_json()
+        if unaveraged is not None:
+            unaveraged_result = task.evaluate(unaveraged, validation, verbose=verbose).result
+            content["without_averaging"] = unaveraged_result.to_json()
         files.write_json(run.evaluation, content)
         pictures |= task.draw(result, run.path)
         pictures |= task.draw_examples(validation, evaluation, run.path)
@@ -381,9 +379,9 @@ def _finish(
     if result is not None:
         print(f"\nResults of the last epoch's weights on the {len(validation)} held-out images:\n")
         say(result.text())
-        if current is not None:
+        if unaveraged is not None:
             print("\nResults of the weights without averaging (`ema_momentum=0`):\n")
-            say(without.text())
+            say(unaveraged_result.text())
     names += [path.name for path in pictures.values()]
     commands = "\n  ".join(task.next_commands(run))
     print(f"\n{run.path} contains {', '.join(names[:-1])} and {names[-1]}. Next:\n  {commands}")

@@ -85,9 +85,9 @@ class _Momentum(keras.optimizers.SGD):
         rate = keras.ops.cast(learning_rate, variable.dtype)
         gradient = keras.ops.cast(gradient, variable.dtype)
         if self.momentum:
-            gathered = self.momentums[self._get_variable_index(variable)]
-            self.assign(gathered, self.momentum * gathered + gradient)
-            gradient = gathered
+            momentum = self.momentums[self._get_variable_index(variable)]
+            self.assign(momentum, self.momentum * momentum + gradient)
+            gradient = momentum
         self.assign_sub(variable, rate * gradient)
 
 
@@ -152,8 +152,8 @@ def build_optimizer(
     if recipe.optimizer == "sgd":
         optimizer = SGD(momentum=float(recipe.beta_1), **common)
     elif recipe.optimizer in ("adamw", "lion"):
-        kind = AdamW if recipe.optimizer == "adamw" else Lion
-        optimizer = kind(beta_1=float(recipe.beta_1), beta_2=float(recipe.beta_2), **common)
+        cls = AdamW if recipe.optimizer == "adamw" else Lion
+        optimizer = cls(beta_1=float(recipe.beta_1), beta_2=float(recipe.beta_2), **common)
     else:
         optimizer = Adafactor(relative_step=False, **common)
     if precision == "mixed_float16":

@@ -50,9 +50,9 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
             variable.trainable = matches(variable)
 
 
-def decays(variable: keras.Variable, which: str) -> bool:
+def decays(variable: keras.Variable, applied_to: str) -> bool:
     """Returns whether weight decay is applied to a parameter."""
-    return which == "all" or variable.name == "kernel"
+    return applied_to == "all" or variable.name == "kernel"
 
 
 def layer_rates(

@@ -22,8 +22,8 @@ _REMEDIES = {
     ("tpu", "tensorflow"): 'pip install -U "jax[tpu]", and set KERAS_BACKEND=jax',
     ("tpu", "jax"): 'pip install -U "jax[tpu]"',
 }
-_NAMES = {"gpu": "GPU", "amd": "AMD GPU", "tpu": "TPU"}
-_HIDDEN = {"gpu": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
+_DISPLAY_NAMES = {"gpu": "GPU", "amd": "AMD GPU", "tpu": "TPU"}
+_VISIBILITY_VARIABLES = {"gpu": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 
 
 def best_precision(strategy: str = "auto") -> str:
@@ -33,24 +33,24 @@ def best_precision(strategy: str = "auto") -> str:
     CPUs with AMX. A CPU without AMX emulates bfloat16, which takes two to three times as long as
     float32 (`benchmarks/results/`).
     """
-    kind, capability = ("cpu", ()) if strategy == "cpu" else _accelerator()
-    capable = kind == "tpu" or "amx_bf16" in accelerators.cpu_features()
-    if kind == "gpu":
-        capable = capability >= _BFLOAT16_CAPABILITY
-    return "mixed_bfloat16" if capable else "float32"
+    device, capability = ("cpu", ()) if strategy == "cpu" else _accelerator()
+    supports_bfloat16 = device == "tpu" or "amx_bf16" in accelerators.cpu_features()
+    if device == "gpu":
+        supports_bfloat16 = capability >= _BFLOAT16_CAPABILITY
+    return "mixed_bfloat16" if supports_bfloat16 else "float32"
 
 
 def report_unused_accelerator(strategy: str = "auto") -> None:
     """Prints a note if this machine has a GPU or TPU that the backend does not detect."""
-    kind, backend = accelerators.detect(), keras.backend.backend()
-    remedy = _REMEDIES.get((kind, backend))
-    hidden = os.environ.get(_HIDDEN.get(kind, ""), "0") in ("", "-1")
-    chosen = hidden or strategy == "cpu" or os.environ.get("JAX_PLATFORMS") == "cpu"
-    if remedy is None or chosen or _accelerator()[0] != "cpu":
+    accelerator, backend = accelerators.detect(), keras.backend.backend()
+    remedy = _REMEDIES.get((accelerator, backend))
+    hidden = os.environ.get(_VISIBILITY_VARIABLES.get(accelerator, ""), "0") in ("", "-1")
+    intended = hidden or strategy == "cpu" or os.environ.get("JAX_PLATFORMS") == "cpu"
+    if remedy is None or intended or _accelerator()[0] != "cpu":
         return
     print(
-        f"Training on the CPU: {backend} does not detect the {_NAMES[kind]} of this machine. To "
-        f"enable it: {remedy}",
+        f"Training on the CPU: {backend} does not detect the {_DISPLAY_NAMES[accelerator]} of this "
+        f"machine. To enable it: {remedy}",
         flush=True,
     )
 

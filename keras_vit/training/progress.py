@@ -31,12 +31,12 @@ class ProgressBar(keras.callbacks.Callback):
     epoch, its results are printed.
     """
 
-    def __init__(self, recipe: Recipe, begun: Progress) -> None:
+    def __init__(self, recipe: Recipe, progress: Progress) -> None:
         super().__init__()
         self.recipe = recipe
-        self.total = recipe.epochs * begun.steps
-        self.done = begun.epoch * begun.steps + begun.step
-        self._begun = self.done
+        self.total = recipe.epochs * progress.steps
+        self.done = progress.epoch * progress.steps + progress.step
+        self._first_step = self.done
         self._bar = rich.progress.Progress(
             TextColumn(
                 "{task.description} {task.percentage:3.0f}%", table_column=Column(no_wrap=True)
@@ -47,32 +47,32 @@ class ProgressBar(keras.callbacks.Callback):
             transient=True,
         )
         self._task = self._bar.add_task("", total=self.total, completed=self.done, numbers="")
-        self._started = self._epoch_started = self._shown = time.monotonic()
+        self._start_time = self._epoch_start_time = self._updated_at = time.monotonic()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._bar.start()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._epoch_started = time.monotonic()
+        self._epoch_start_time = time.monotonic()
         self._bar.update(self._task, description=f"Epoch {epoch + 1}/{self.recipe.epochs}")
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.done += 1
         now = time.monotonic()
-        if self.done == self._begun + 1:
-            self._started = now  # the first step includes compilation
+        if self.done == self._first_step + 1:
+            self._start_time = now  # the first step includes compilation
         terminal = self._bar.console.is_terminal
         # Reading the learning rate waits for the device.
-        if now - self._shown < (_SECONDS_IN_A_TERMINAL if terminal else _SECONDS_IN_A_FILE):
+        if now - self._updated_at < (_SECONDS_IN_A_TERMINAL if terminal else _SECONDS_IN_A_FILE):
             return
-        self._shown = now
+        self._updated_at = now
         numbers = self._numbers(now, logs or {})
         self._bar.update(self._task, completed=self.done, numbers=numbers)
         if not terminal:
             self._say(f"  step {self.done} of {self.total}: {numbers}")
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        seconds = time.monotonic() - self._epoch_started
+        seconds = time.monotonic() - self._epoch_start_time
         numbers = ", ".join(f"{name} {float(value):.4f}" for name, value in (logs or {}).items())
         self._say(f"Epoch {epoch + 1}/{self.recipe.epochs}: {numbers} ({seconds:.0f} s)")
 
@@ -84,14 +84,14 @@ class ProgressBar(keras.callbacks.Callback):
         self._bar.console.print(line, highlight=False, soft_wrap=True)
 
     def _numbers(self, now: float, logs: dict[str, Any]) -> str:
-        seconds = (now - self._started) / max(self.done - self._begun - 1, 1)
-        shown = []  # most important first: a narrow terminal truncates the line
+        seconds = (now - self._start_time) / max(self.done - self._first_step - 1, 1)
+        parts = []  # most important first: a narrow terminal truncates the line
         if seconds:
-            left = datetime.timedelta(seconds=round((self.total - self.done) * seconds))
-            shown = [f"{left} left", f"{self.recipe.batch_size / seconds:.1f} images/s"]
-        shown += [f"{n} {float(v):.4f}" for n, v in logs.items() if n != "gradient_norm"]
-        shown.append(f"learning rate {learning_rate(self.model.optimizer):.1e}")
-        return ", ".join(shown)
+            remaining = datetime.timedelta(seconds=round((self.total - self.done) * seconds))
+            parts = [f"{remaining} left", f"{self.recipe.batch_size / seconds:.1f} images/s"]
+        parts += [f"{n} {float(v):.4f}" for n, v in logs.items() if n != "gradient_norm"]
+        parts.append(f"learning rate {learning_rate(self.model.optimizer):.1e}")
+        return ", ".join(parts)
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
@@ -122,21 +122,21 @@ class EpochClock(keras.callbacks.Callback):
         self.path = Path(path)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._started = self._trained = time.monotonic()
-        self._steps = 0
+        self._start_time = self._last_step_time = time.monotonic()
+        self._num_steps = 0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        self._trained = time.monotonic()
-        self._steps += 1
+        self._last_step_time = time.monotonic()
+        self._num_steps += 1
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         rows = [row for row in history.read_rows(self.path) if row["epoch"] < epoch]
         rows.append(
             {
                 "epoch": epoch,
-                "steps": self._steps,
-                "training_seconds": self._trained - self._started,
-                "seconds": time.monotonic() - self._started,
+                "steps": self._num_steps,
+                "training_seconds": self._last_step_time - self._start_time,
+                "seconds": time.monotonic() - self._start_time,
             }
         )
         history.write_rows(self.path, rows)

@@ -30,16 +30,16 @@ class RunState:
     """
 
     def __init__(
-        self, run: RunFolder, training_model: TrainingModel, task: Task, where: Devices, steps: int
+        self, run: RunFolder, model: TrainingModel, task: Task, devices: Devices, steps: int
     ) -> None:
         self.run = run
-        self.training_model = training_model
+        self.training_model = model
         self.task = task
-        self.where = where
+        self.devices = devices
         self.steps = steps
         self.checkpoints = StateFiles(run.checkpoints, task.config.keep)
         self.progress = Progress(steps=steps)
-        self._copy: keras.Model | None = None
+        self._inference_model: keras.Model | None = None
         self._metrics: list[np.ndarray] | None = None
         self._saved_at = time.monotonic()
 
@@ -52,7 +52,7 @@ class RunState:
         rows = (*self.progress.history, {"epoch": epoch, **metrics})
         self.progress = Progress(epoch=epoch + 1, steps=self.steps, history=rows)
         values = self._values()
-        self.save_models(best=self.task.monitor is not None and self._since_best == 0)
+        self.save_models(best=self.task.monitor is not None and self._epochs_since_best == 0)
         self._write(values)
         self.write_history()
 
@@ -65,10 +65,10 @@ class RunState:
     @property
     def stopped_early(self) -> bool:
         """True if the validation result has not improved for `early_stopping` epochs."""
-        return 0 < self.task.config.recipe.early_stopping <= self._since_best
+        return 0 < self.task.config.recipe.early_stopping <= self._epochs_since_best
 
     @property
-    def _since_best(self) -> int:
+    def _epochs_since_best(self) -> int:
         """Number of complete epochs after the best epoch."""
         results = [self._result(row) for row in reversed(self.progress.history)]
         return max(range(len(results)), key=lambda i: (results[i], i), default=0)
@@ -78,7 +78,7 @@ class RunState:
         config = self.task.config
         if config.save_steps:
             return step % config.save_steps == 0
-        if self.where.workers > 1:
+        if self.devices.workers > 1:
             return False  # clocks of several workers differ
         minutes = (time.monotonic() - self._saved_at) / 60
         return bool(config.save_minutes) and minutes >= config.save_minutes
@@ -92,19 +92,19 @@ class RunState:
 
     def save_models(self, best: bool) -> None:
         """Saves the current model as the last model and, if `best` is True, also as the best."""
-        if self._copy is None:
-            self._copy = self.task.inference_model(self.training_model.network)
+        if self._inference_model is None:
+            self._inference_model = self.task.inference_model(self.training_model.network)
         average = averages(self.training_model.optimizer)
         values = {} if average is None else {
             id(v): a for v, a in zip(self.training_model.trainable_variables, average, strict=True)
         }  # fmt: skip
-        self._copy.set_weights(merged_weights(self.training_model.network, values))
-        if not self.where.is_chief:
+        self._inference_model.set_weights(merged_weights(self.training_model.network, values))
+        if not self.devices.is_chief:
             return
         if self.task.config.recipe.lora_rank:
             save_adapter(self.training_model.objective, self.run.path / "adapter.npz", values)
         with files.atomic_path(self.run.last) as temporary:
-            self._copy.save(temporary)
+            self._inference_model.save(temporary)
         if best:
             files.copy(self.run.last, self.run.best)
 
@@ -118,7 +118,7 @@ class RunState:
         A run that was stopped before its first state was saved starts from the beginning.
         """
         run = self.run
-        if self.where.is_chief:
+        if self.devices.is_chief:
             for path in (run.last, run.best, run.history):
                 for leftover in run.path.glob(f".{path.name}.*"):
                     shutil.rmtree(leftover, ignore_errors=True)
@@ -138,15 +138,15 @@ class RunState:
                 f"{self.steps} steps per epoch instead of {progress.steps}"
             )
         variables = self._variables()
-        unlike = sorted(
+        mismatches = sorted(
             {n for n, v in variables.items() if n not in state or state[n].shape != tuple(v.shape)}
             | (state.keys() - variables.keys())
         )
-        if unlike:
+        if mismatches:
             raise ValueError(
                 f"{run.checkpoints} must contain states of this run's model and optimizer. Start "
                 f"a new run, with --weights {run.last} to continue from the weights of this run. "
-                f"Received: {len(unlike)} variables that do not fit, such as {unlike[:5]}"
+                f"Received: {len(mismatches)} variables that do not fit, such as {mismatches[:5]}"
             )
         for name, variable in variables.items():
             if not name.startswith("metrics/"):
@@ -155,12 +155,12 @@ class RunState:
         self._metrics = None
         if progress.step:
             self._metrics = [state[name] for name in variables if name.startswith("metrics/")]
-        if self.where.is_chief:
+        if self.devices.is_chief:
             self.write_history()
 
     def write_history(self) -> None:
         """Writes the metrics of every epoch to the history file."""
-        if self.where.is_chief and self.progress.history:
+        if self.devices.is_chief and self.progress.history:
             history.write_rows(self.run.history, self.progress.history)
 
     def require_finite(self, step: int, logs: dict[str, Any]) -> None:
@@ -191,17 +191,17 @@ class RunState:
 
     def _write(self, state: dict[str, np.ndarray]) -> None:
         self._saved_at = time.monotonic()
-        if self.where.is_chief:
+        if self.devices.is_chief:
             steps = self.progress.epoch * self.steps + self.progress.step
             self.checkpoints.save(steps, self.progress, state)
 
     def _result(self, row: dict[str, float]) -> tuple[float, ...]:
         """Returns the values to maximize: the monitored metric, and for ties the negative loss."""
-        found = []
+        values = []
         for name, mode in (self.task.monitor or ("loss", "min"), ("loss", "min")):
             value = row.get(f"val_{name}", np.nan) * (1 if mode == "max" else -1)
-            found.append(-np.inf if np.isnan(value) else value)
-        return tuple(found)
+            values.append(-np.inf if np.isnan(value) else value)
+        return tuple(values)
 
     def _variables(self) -> dict[str, keras.Variable]:
         """Returns all weights, dropout seeds, optimizer variables and metric variables by name."""

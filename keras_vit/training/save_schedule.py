@@ -34,7 +34,7 @@ class SaveSchedule(keras.callbacks.Callback):
         if step == state.steps:
             return
         stop = self.interruption.received is not None
-        if state.due(step) or (stop and state.where.workers == 1):
+        if state.due(step) or (stop and state.devices.workers == 1):
             state.save()
         if stop:
             self.interruption.stop(state.how_to_resume())

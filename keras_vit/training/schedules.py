@@ -60,16 +60,16 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         p = ops.minimum(s / max(self.total_steps - self.warmup_steps, 1), 1.0)
         f = self.final_fraction
         if self.decay == "cosine":
-            left = f + (1 - f) * 0.5 * (1 + ops.cos(math.pi * p))
+            factor = f + (1 - f) * 0.5 * (1 + ops.cos(math.pi * p))
         elif self.decay == "linear":
-            left = f + (1 - f) * (1 - p)
+            factor = f + (1 - f) * (1 - p)
         elif self.decay == "rsqrt":
-            left = ops.rsqrt(1 + s / self.timescale)
+            factor = ops.rsqrt(1 + s / self.timescale)
         else:
-            left = ops.ones_like(t)
+            factor = ops.ones_like(t)
         if self.warmup_steps:
-            left = left * ops.minimum(t / self.warmup_steps, 1.0)
-        return self.peak * left
+            factor = factor * ops.minimum(t / self.warmup_steps, 1.0)
+        return self.peak * factor
 
     def get_config(self) -> dict[str, Any]:
         return dict(vars(self))  # the constructor arguments, in attributes of the same names

@@ -25,18 +25,18 @@ class SignalHandler(contextlib.ExitStack):
     def __enter__(self) -> SignalHandler:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self.callback(signal.signal, number, signal.signal(number, self._note))
+                self.callback(signal.signal, number, signal.signal(number, self._record))
         return self
 
-    def stop(self, where: str) -> None:
+    def stop(self, message: str) -> None:
         """Ends the run with `KeyboardInterrupt` or `SystemExit` if a signal was received."""
         if self.received is signal.SIGINT:
-            raise KeyboardInterrupt(where)
+            raise KeyboardInterrupt(message)
         if self.received is signal.SIGTERM:
-            print(where)
+            print(message)
             raise SystemExit(SIGTERM_STATUS)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if self.received is signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)

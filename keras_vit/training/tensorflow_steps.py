@@ -52,9 +52,9 @@ class TensorFlowSteps:
     def _gradients(self: Any, x: Any, y: Any, weight: Any) -> list[Any]:
         """Returns the gradients of the global batch's mean loss, multiplied by the loss scale."""
         replica = tf.distribute.get_replica_context()
-        several = replica.num_replicas_in_sync > 1
+        multi_replica = replica.num_replicas_in_sync > 1
         total = tf.reduce_sum(weight)
-        if several:
+        if multi_replica:
             total = replica.all_reduce(tf.distribute.ReduceOp.SUM, total)
         variables = self.trainable_variables
         gradients: list[Any] = []
@@ -66,17 +66,17 @@ class TensorFlowSteps:
                     # Divided by the global total, as the total of an empty part is 0.
                     loss = tf.reduce_sum(losses * part_weight) / total
                     loss = self.optimizer.scale_loss(loss)
-                found = tape.gradient(
+                part_gradients = tape.gradient(
                     loss,
                     # TensorFlow cannot create zeros for Keras' own variables.
                     [v.value for v in variables],
                     unconnected_gradients=tf.UnconnectedGradients.ZERO,
                 )
             if gradients:
-                found = [a + b for a, b in zip(gradients, found, strict=True)]
-            gradients = found
+                part_gradients = [a + b for a, b in zip(gradients, part_gradients, strict=True)]
+            gradients = part_gradients
             self.update_metrics(losses, part_y, outputs, part_weight)
-        if several:
+        if multi_replica:
             gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         return gradients
 
@@ -87,10 +87,10 @@ class TensorFlowSteps:
 
         @tf.function(autograph=False)
         def run(iterator: Any) -> dict[str, Any]:
-            def quiet(data: Any) -> None:
+            def step_without_result(data: Any) -> None:
                 step(data)
 
-            strategy.run(quiet, args=(next(iterator),))
+            strategy.run(step_without_result, args=(next(iterator),))
             return {metric.name: tf.identity(metric.result()) for metric in metrics}
 
         return run

@@ -25,11 +25,7 @@ class TrainingModel(Steps, keras.Model):
     """
 
     def __init__(
-        self,
-        objective: Objective,
-        *,
-        accumulation_steps: int = 1,
-        clip_norm: float = 0.0,
+        self, objective: Objective, *, accumulation_steps: int = 1, clip_norm: float = 0.0
     ) -> None:
         super().__init__(name=f"{objective.network.name}_training")
         self.objective = objective

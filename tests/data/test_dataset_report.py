@@ -110,7 +110,7 @@ def test_leaks_are_images_of_both_parts(noise: Noise, save: Save) -> None:
     found = check(noise(12, encoded=encoded, splits=splits), progress=False)
     assert found.audit.duplicates == (names(0, 6), names(1, 7), names(3, 8))
     assert found.leaks == (names(0, 6),)
-    assert found.near_leaks == ()
+    assert found.near_duplicate_leaks == ()
     assert "Near-duplicate" not in found.text()
     assert not found.blocking
     title = "Duplicate images in several splits (1):\n  000.png = 006.png"
@@ -265,7 +265,7 @@ def test_one_photograph_in_several_splits_is_a_leak(tmp_path: Path) -> None:
     seeds = {"train/a/1.jpg": 1, "train/b/2.jpg": 2, "val/a/3.jpg": 1, "val/b/4.jpg": 4}
     found = check(load(photos_of(tmp_path, seeds)), progress=False)
     assert found.leaks == (("train/a/1.jpg", "val/a/3.jpg"),)
-    assert found.near_leaks == found.leaks
+    assert found.near_duplicate_leaks == found.leaks
     title = (
         "Near-duplicate images in several splits; training keeps them, so that scores are too "
         "high: remove them from all splits but one (1):\n  train/a/1.jpg = val/a/3.jpg"

@@ -43,7 +43,7 @@ def test_colors_are_the_classes_of_a_table(tmp_path: Path) -> None:
     PIL.Image.fromarray(pixels).save(tmp_path / "a.png")
     masks = Masks(COLORS, [(1, 1, 1)])
     np.testing.assert_array_equal(masks.read(tmp_path / "a.png"), CLASSES)
-    with pytest.raises(ValueError, match=r"values that are no class: \(1, 1, 1\)"):
+    with pytest.raises(ValueError, match=r"values that are not a class: \(1, 1, 1\)"):
         Masks(COLORS).read(tmp_path / "a.png")
 
 

@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    monkeypatch.setattr(http, "_PAUSES", (0.01,) * 4)
+    monkeypatch.setattr(http, "_RETRY_DELAYS", (0.01,) * 4)
     return tmp_path / "models" / "keras_vit"
 
 

@@ -26,7 +26,7 @@ OTHER = np.random.default_rng(13).bytes(200_003)
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(module, "_PAUSES", (0.01,) * 4)
+    monkeypatch.setattr(module, "_RETRY_DELAYS", (0.01,) * 4)
     with Loopback() as server:
         yield server
 

@@ -81,7 +81,7 @@ def test_transfer_looks_at_the_free_space(
 def test_transfer_gives_up_on_a_slow_server(
     server: Loopback, part: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "_PAUSES", (0.0,))
+    monkeypatch.setattr(http, "_RETRY_DELAYS", (0.0,))
     monkeypatch.setattr(http, "_TIMEOUT", 0.5)
     server.pages["/a"] = Page(CONTENT, pause=0.1, piece=10)
     with pytest.raises(ConnectionError, match="less than 1 kB a second"):

@@ -175,7 +175,7 @@ def test_window_sets_what_is_black_and_white(tmp_path: Path) -> None:
 
 def test_stretched_survives_constant_and_missing_values() -> None:
     def stretched(values: np.ndarray, window: reading.Window = None) -> list[list[int]]:
-        return np.asarray(reading._stretched(values, window)).tolist()
+        return np.asarray(reading._stretch(values, window)).tolist()
 
     assert stretched(np.uint16([[7, 7]])) == [[0, 0]]
     assert stretched(np.float32([[np.nan, 1, 3, np.inf]])) == [[0, 0, 255, 255]]

@@ -93,7 +93,7 @@ class InterruptAt(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         self.left -= 1
         if not self.left:
-            self.interruption._note(2, None)
+            self.interruption._record(2, None)
 
 
 def test_run_leaves_these_files_and_no_others(run: Run) -> None:

@@ -48,7 +48,7 @@ def test_unusable_images_and_duplicates_are_printed(folder: Path) -> None:
 
 
 def test_progress_has_the_time_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_audit, "_SECONDS", 0.0)
+    monkeypatch.setattr(background_audit, "_REPORT_SECONDS", 0.0)
     lines: list[str] = []
     finish(background_audit.BackgroundAudit(load(folder), lines.append))
     assert re.fullmatch(r"Checked 1 of 17 images, 0:\d\d:\d\d left\.", lines[0])

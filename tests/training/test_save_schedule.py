@@ -19,7 +19,7 @@ class State:
     def __init__(self, *, steps: int, due: bool = False, workers: int = 1) -> None:
         self.steps = steps
         self.progress = Progress(steps=steps)
-        self.where = SimpleNamespace(workers=workers)
+        self.devices = SimpleNamespace(workers=workers)
         self.stopped_early = False
         self.calls: list[Any] = []
         self._due = due

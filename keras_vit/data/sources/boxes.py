@@ -55,11 +55,11 @@ def load_boxes(source: AnyPath) -> Examples:
         ValueError: If a file is not in its format, or an image or its annotation is missing.
     """
     source = to_path(source)
-    described = next((source / name for name in _YOLO if (source / name).is_file()), None)
+    yolo_config = next((source / name for name in _YOLO if (source / name).is_file()), None)
     if coco_files(source):
         names, images = _coco(source)
-    elif described:
-        names, images = _yolo(described)
+    elif yolo_config:
+        names, images = _yolo(yolo_config)
     else:
         names, images = _voc(source)
     folder = source if source.is_dir() else source.parent
@@ -104,40 +104,40 @@ def _reading(path: AnyPath, what: str) -> Iterator[None]:
 
 
 def _upright_sides(path: AnyPath) -> tuple[int, int]:
-    """Returns the height and width of an image; of one that cannot be read, those of a pixel."""
+    """Returns the height and width of an image; (1, 1) if it cannot be read."""
     try:
         with path.open("rb") as file, PIL.Image.open(file) as image:
             width, height = image.size
             turned = image.getexif().get(Base.Orientation, 1) in (5, 6, 7, 8)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
-        return 1, 1  # the audit names it
+        return 1, 1  # the audit reports it
     return (width, height) if turned else (height, width)
 
 
 def _voc(folder: AnyPath) -> tuple[list[str], list[_Image]]:
     folders = ("images", "jpegimages", "annotations", "labels", "xml")
-    found = [name for name in names_below(folder) if name.endswith(".xml")]
-    files, texts = (
+    xml_names = [name for name in names_below(folder) if name.endswith(".xml")]
+    files, xml_files = (
         {partner_key(PurePosixPath(name).parts, folders): name for name in names}
-        for names in (find_files(folder).images, found)
+        for names in (find_files(folder).images, xml_names)
     )
-    if not files or not texts:
+    if not files or not xml_files:
         raise ValueError(
             "`data` must be images with boxes for the task detection: XML files of Pascal VOC, "
             "a JSON file of COCO, or data.yaml and text files of YOLO. Received: "
-            f"data={str(folder)!r} with {len(files)} images and {len(texts)} XML files"
+            f"data={str(folder)!r} with {len(files)} images and {len(xml_files)} XML files"
         )
-    check_partners(files, texts, "an XML file")
+    check_partners(files, xml_files, "an XML file")
     images = []
     for key, name in sorted(files.items()):
-        path, text = folder / name, folder / texts[key]
-        with _reading(text, "`data` must be XML files of Pascal VOC, with boxes"):
-            sides, objects = _voc_file(text)
+        path, xml_file = folder / name, folder / xml_files[key]
+        with _reading(xml_file, "`data` must be XML files of Pascal VOC, with boxes"):
+            sides, objects = _voc_file(xml_file)
         sides = sides or _upright_sides(path)
-        images.append(_Image(path, key[0] or None, sides, objects, texts[key]))
-    listed = folder / "classes.txt"
-    if listed.is_file():
-        lines = listed.read_text(encoding="utf-8-sig").splitlines()
+        images.append(_Image(path, key[0] or None, sides, objects, xml_files[key]))
+    classes_file = folder / "classes.txt"
+    if classes_file.is_file():
+        lines = classes_file.read_text(encoding="utf-8-sig").splitlines()
         return [line.strip() for line in lines if line.strip()], images
     return sorted({name for image in images for name, _, _ in image.objects} - {""}), images
 
@@ -156,8 +156,8 @@ def _voc_file(path: AnyPath) -> tuple[tuple[int, int] | None, list[Any]]:
         )
         name = (item.findtext("name") or "").strip()
         # Pixels are counted from 1, and the last one is part of the box.
-        first = 1 if right > left and bottom > top else 0
-        objects.append((name, [top - first, left - first, bottom, right], False))
+        offset = 1 if right > left and bottom > top else 0
+        objects.append((name, [top - offset, left - offset, bottom, right], False))
     return ((height, width) if height and width else None), objects
 
 
@@ -168,21 +168,21 @@ def _coco(source: AnyPath) -> tuple[list[str], list[_Image]]:
         with _reading(path, "`data` must be a JSON file in the format of COCO, with boxes"):
             content = json.loads(path.read_bytes())
             categories |= {row["id"]: str(row["name"]) for row in content["categories"]}
-            of_image: dict[Any, list[Any]] = {row["id"]: [] for row in content["images"]}
+            image_objects: dict[Any, list[Any]] = {row["id"]: [] for row in content["images"]}
             for row in content.get("annotations", ()):
                 left, top, width, height = map(float, row["bbox"])
                 box = [top, left, top + height, left + width]
                 crowd = bool(row.get("iscrowd", 0))
                 name = categories.get(row["category_id"], "")
-                of_image[row["image_id"]].append((name, box, crowd))
+                image_objects[row["image_id"]].append((name, box, crowd))
             sides = {
                 row["id"]: (int(row["height"]), int(row["width"])) for row in content["images"]
             }
             files = {row["id"]: str(row["file_name"]) for row in content["images"]}
-        for number, file in zip(files, find_images(path, files.values()), strict=True):
-            images.append(_Image(file, split, sides[number], of_image[number], path.name))
-    used = {name for image in images for name, _, _ in image.objects}
-    return [name for _, name in sorted(categories.items()) if name in used], images
+        for image_id, file in zip(files, find_images(path, files.values()), strict=True):
+            images.append(_Image(file, split, sides[image_id], image_objects[image_id], path.name))
+    used_names = {name for image in images for name, _, _ in image.objects}
+    return [name for _, name in sorted(categories.items()) if name in used_names], images
 
 
 def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
@@ -209,9 +209,9 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
                     begin, end = values[0] - values[1] / 2, values[0] + values[1] / 2
                 else:  # a polygon
                     begin, end = values.min(axis=0), values.max(axis=0)
-                known = 0 <= int(label) < len(names)
+                is_known = 0 <= int(label) < len(names)
                 box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
-                objects.append((names[int(label)] if known else "", box, False))
+                objects.append((names[int(label)] if is_known else "", box, False))
         split = partner_key(parts)[0] or None
         images.append(_Image(folder / name, split, sides, objects, file))
     if not images:

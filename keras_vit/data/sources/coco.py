@@ -20,7 +20,7 @@ from keras_vit.storage.paths import AnyPath, below, placed, to_path
 
 BACKGROUND = "background"
 _FILES = re.compile(r"(_annotations\.coco|annotations|instances.*|result)\.json")
-_PLACES = (".", "images", "..", "../images")  # of images, from the JSON file
+_FOLDERS = (".", "images", "..", "../images")  # of images, relative to the JSON file
 
 
 class _Target(NamedTuple):
@@ -51,8 +51,8 @@ class CocoMasks(Masks):
         return np.fromiter(targets, object, len(targets))
 
     def read(self, target: _Target) -> np.ndarray:
-        """Returns the classes of the pixels (H, W); small objects lie on top of large ones."""
-        found = np.zeros((target.image["height"], target.image["width"]), np.uint8)
+        """Returns the classes of the pixels (H, W); small objects cover large ones."""
+        pixels = np.zeros((target.image["height"], target.image["width"]), np.uint8)
         areas = []
         for annotation in target.annotations:
             if not annotation["segmentation"]:
@@ -65,8 +65,8 @@ class CocoMasks(Masks):
             crowd = annotation.get("iscrowd", 0)
             areas.append((area, IGNORED if crowd else self.classes_of[annotation["category_id"]]))
         for area, label in sorted(areas, key=lambda pair: -pair[0].sum()):
-            found[area] = label
-        return found
+            pixels[area] = label
+        return pixels
 
     def text(self, examples: AnyExamples, index: int) -> str:
         """Returns the start of the SHA-256 of the annotations."""
@@ -78,15 +78,15 @@ def coco_files(source: AnyPath) -> list[tuple[AnyPath, str | None]]:
     """Returns the JSON files of a source, each with its split, or None for all."""
     if not source.is_dir():
         return [(source, None)] if source.suffix.lower() == ".json" else []
-    found: list[tuple[AnyPath, str | None]] = []
+    files: list[tuple[AnyPath, str | None]] = []
     for folder in (source, source / "annotations", *sorted(source.iterdir())):
         if folder.is_dir():
             for path in sorted(p for p in folder.iterdir() if _FILES.fullmatch(p.name)):
                 words = [folder.name.lower(), *path.stem.lower().replace("2017", "").split("_")]
                 split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
-                if (path, split) not in found:
-                    found.append((path, split))
-    return found
+                if (path, split) not in files:
+                    files.append((path, split))
+    return files
 
 
 def load_coco(source: AnyPath) -> Examples:
@@ -113,14 +113,14 @@ def load_coco(source: AnyPath) -> Examples:
         targets += [_Target(coco, row) for row in rows]
         splits += [split] * len(rows)
     folder = source if source.is_dir() else source.parent
-    used = sorted({row["category_id"] for target in targets for row in target.annotations})
+    used_ids = sorted({row["category_id"] for target in targets for row in target.annotations})
     return Examples(
         targets=targets,  # type: ignore[arg-type]
-        class_names=(BACKGROUND, *(categories[number] for number in used)),
+        class_names=(BACKGROUND, *(categories[number] for number in used_ids)),
         source=str(source),
         **placed(folder, paths),
         splits=tuple(splits) if all(splits) else None,  # type: ignore[arg-type]
-        target_kind=CocoMasks(used),
+        target_kind=CocoMasks(used_ids),
     )
 
 
@@ -135,8 +135,8 @@ def _read(path: AnyPath) -> Any:
         coco.dataset["images"], coco.dataset["annotations"], coco.dataset["categories"]
         for number, row in coco.anns.items():
             row["segmentation"]
-            for key, known in (("image_id", coco.imgs), ("category_id", coco.cats)):
-                if row[key] not in known:
+            for key, valid_ids in (("image_id", coco.imgs), ("category_id", coco.cats)):
+                if row[key] not in valid_ids:
                     raise ValueError(f"annotation {number} has the unknown {key} {row[key]}")
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise ValueError(
@@ -149,13 +149,13 @@ def _read(path: AnyPath) -> Any:
 def find_images(path: AnyPath, names: Collection[str]) -> list[AnyPath]:
     """Returns the images that a JSON file names, or raises `ValueError` if one does not exist."""
     stem = path.stem.removeprefix("instances_")  # images of train2017.json are in train2017/
-    found = []
+    files = []
     for name in names:
-        places = (below(path.parent, place, name) for place in (*_PLACES, f"../{stem}"))
-        found.append(next((place for place in places if place.is_file()), None))
-    if missing := [name for name, file in zip(names, found, strict=True) if file is None]:
+        candidates = (below(path.parent, place, name) for place in (*_FOLDERS, f"../{stem}"))
+        files.append(next((place for place in candidates if place.is_file()), None))
+    if missing := [name for name, file in zip(names, files, strict=True) if file is None]:
         raise ValueError(
             f"Every image of {path.name} must be in its folder, in images/ below it, or beside it. "
             f"Received: without a file {shortlist(missing, shown=20)}"
         )
-    return found
+    return files

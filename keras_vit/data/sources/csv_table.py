@@ -27,11 +27,11 @@ from keras_vit.storage.names import finder
 from keras_vit.storage.paths import AnyPath, files_of, is_local, names_below, to_path
 
 _CLASS_COLUMNS = CLASS_COLUMNS[:-1]
-_SEVERAL = CLASS_COLUMNS[-1]
-_TARGET = "target_"
-_OUTSIDE = os.path.join(os.pardir, "")
-_COMPARED = 20_000  # names; 300,000 take 12 seconds
-_ADDRESS = re.compile(r"\w+://")
+_LABELS = CLASS_COLUMNS[-1]
+_PREFIX = "target_"  # of the columns of targets
+_PARENT = os.path.join(os.pardir, "")
+_MAX_COMPARED = 20_000  # names; 300,000 take 12 seconds
+_URL = re.compile(r"\w+://")
 
 
 class NoClassesError(ValueError):
@@ -68,14 +68,14 @@ def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
     images = _Images(path)
     rows, notes = read_rows(
         path,
-        lambda cell: bool(_ADDRESS.match(cell) or images.find(cell)),
+        lambda cell: bool(_URL.match(cell) or images.find(cell)),
         classes=kind is not NUMBERS,
     )
     header = list(rows[0])
-    columns = [name for name in _CLASS_COLUMNS if name in header] or [_SEVERAL]
+    columns = [name for name in _CLASS_COLUMNS if name in header] or [_LABELS]
     if kind is NUMBERS:
         values = [name for name in header if name not in ("file", "split")]
-        columns = [name for name in values if name.startswith(_TARGET)] or values or [_TARGET]
+        columns = [name for name in values if name.startswith(_PREFIX)] or values or [_PREFIX]
     if not {"file", *columns} <= {*header}:
         raise NoClassesError(
             "The table must have a header line (JSON Lines: keys) with the column `file` and one "
@@ -84,13 +84,13 @@ def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
             f"Received: {path} with the columns {header}"
         )
     names, file_notes = images.resolve(rows)
-    others = [name for name in header if name not in (*COLUMNS, *columns)]
+    other_columns = [name for name in header if name not in (*COLUMNS, *columns)]
     for row in rows:
         if any(len(row[name].splitlines()) > 1 for name in columns):
             rule = "A class name must not contain a line break; a closing quote is probably missing"
-            raise _wrong(path, columns, row, rule)
-    read = _numbers if kind is NUMBERS else _several if columns == [_SEVERAL] else _classes
-    targets, class_names = read(path, rows, columns)
+            raise _invalid(path, columns, row, rule)
+    parse = _numbers if kind is NUMBERS else _labels if columns == [_LABELS] else _classes
+    targets, class_names = parse(path, rows, columns)
     return Examples(
         names=names,
         targets=targets,
@@ -98,7 +98,7 @@ def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
         source=str(path),
         **files_of(path.parent, names),
         splits=_splits(path, rows) if "split" in header else None,
-        columns={name: tuple(row[name] for row in rows) for name in others},
+        columns={name: tuple(row[name] for row in rows) for name in other_columns},
         notes=notes + file_notes,
         target_kind=kind,
     )
@@ -119,55 +119,55 @@ class _Images:
             if self._exists(form):
                 return form
         path = PurePosixPath(_key(slashed))
-        inner = str(path.with_suffix("")) if has_image_suffix(path.name) else str(path)
-        for key in (str(path), inner, path.name, PurePosixPath(inner).name):
-            if found := self._by_key.get(key):
-                same = [n for n in found if split_of(n.partition("/")[0]) == self.split]
-                found = same if len(found) > 1 and self.split else found
-                return found[0] if len(found) == 1 else None
+        stem = str(path.with_suffix("")) if has_image_suffix(path.name) else str(path)
+        for key in (str(path), stem, path.name, PurePosixPath(stem).name):
+            if candidates := self._by_key.get(key):
+                same_split = [n for n in candidates if split_of(n.partition("/")[0]) == self.split]
+                candidates = same_split if len(candidates) > 1 and self.split else candidates
+                return candidates[0] if len(candidates) == 1 else None
         return None
 
     def resolve(self, rows: list[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Returns the image names and any notes; raises `ValueError` if a file is missing."""
         lines: dict[str, int] = {}
-        missing, written, completed, outside = [], 0, [], 0
+        missing, renamed, completed, num_outside = [], 0, [], 0
         folder = str(self.folder)
         for row in rows:
-            if not row["file"] or _ADDRESS.match(row["file"]):
+            if not row["file"] or _URL.match(row["file"]):
                 raise ValueError(
                     "`file` must be a path relative to the table, not a URL; download the images "
                     "first, or move the table beside them. Received: "
                     f"{row['file']!r} in line {row.line} of {self.table}"
                 )
-            found = self.find(row["file"])
-            name = found or row["file"]
+            path = self.find(row["file"])
+            name = path or row["file"]
             if (first := lines.setdefault(name, row.line)) != row.line:
                 raise ValueError(
                     "Each image must appear only once in the table; a table with one row for each "
                     f"box or mask cannot be used. Received: {name!r} in lines {first} and "
                     f"{row.line} of {self.table}"
                 )
-            if not found:
+            if not path:
                 missing.append(row)
             elif _key(name) in {_key(row["file"]), _key(row["file"].replace("\\", "/"))}:
-                written += name != row["file"]
+                renamed += name != row["file"]
             else:
                 completed.append(f"{row['file']!r} as {name!r}")
             if os.path.isabs(name) or os.pardir in name:
-                outside += os.path.relpath(str(self.folder / name), folder).startswith(_OUTSIDE)
+                num_outside += os.path.relpath(str(self.folder / name), folder).startswith(_PARENT)
         if missing:
-            close = self.closest(missing[0]["file"])
-            guess = f" (the closest name is {close!r})" if close else ""
+            closest_name = self.closest(missing[0]["file"])
+            hint = f" (the closest name is {closest_name!r})" if closest_name else ""
             raise ValueError(
                 f"Every file in the table must exist; paths are relative to {self.folder}. Correct "
                 f"the column `file` or remove the rows. Received: {len(missing)} missing files, "
                 f"starting with {[row['file'] for row in missing[:20]]}, the first in line "
-                f"{missing[0].line}{guess}, in {self.table}"
+                f"{missing[0].line}{hint}, in {self.table}"
             )
         notes = []
-        if written:
+        if renamed:
             notes.append(
-                f"File names read with / instead of \\, in another case or Unicode form: {written} "
+                f"File names read with / instead of \\, in another case or Unicode form: {renamed} "
                 f"of {len(rows)} names in {self.table.name}."
             )
         if completed:
@@ -175,16 +175,16 @@ class _Images:
                 f"File names completed by a folder or an extension: {len(completed)} of "
                 f"{len(rows)} names in {self.table.name}, such as {completed[0]}."
             )
-        if outside:
-            lie = "image lies" if outside == 1 else "images lie"
-            notes.append(f"{outside} {lie} outside of {self.folder}.")
+        if num_outside:
+            subject = "image lies" if num_outside == 1 else "images lie"
+            notes.append(f"{num_outside} {subject} outside of {self.folder}.")
         return tuple(lines), tuple(notes)
 
     def closest(self, name: str) -> str:
         """Returns the image with the most similar name, or an empty string."""
-        some = itertools.islice(self._by_key, _COMPARED)
-        close = difflib.get_close_matches(_key(name), some, n=1)
-        return self._by_key[close[0]][0] if close else ""
+        candidates = itertools.islice(self._by_key, _MAX_COMPARED)
+        matches = difflib.get_close_matches(_key(name), candidates, n=1)
+        return self._by_key[matches[0]][0] if matches else ""
 
     def _exists(self, name: str) -> bool:
         if is_local(self.folder):
@@ -199,12 +199,12 @@ class _Images:
     @cached_property
     def _by_key(self) -> dict[str, list[str]]:
         """Paths by lowercase path and name, each with and without the extension."""
-        found: dict[str, list[str]] = defaultdict(list)
+        paths: dict[str, list[str]] = defaultdict(list)
         for name in self._images():
             path = PurePosixPath(_key(name))
             for key in {str(path), str(path.with_suffix("")), path.name, path.stem}:
-                found[key].append(name)
-        return dict(found)
+                paths[key].append(name)
+        return dict(paths)
 
     def _images(self) -> Iterator[str]:
         if not is_local(self.folder):
@@ -245,28 +245,28 @@ def _splits(path: Path, rows: list[Row]) -> tuple[str, ...] | None:
     return splits if held_out else None
 
 
-def _wrong(path: Path, columns: list[str], row: Row, rule: str) -> ValueError:
+def _invalid(path: Path, columns: list[str], row: Row, rule: str) -> ValueError:
     cells = {name: row[name] for name in ("file", *columns)}
     return ValueError(f"{rule}. Received: {cells} in line {row.line} of {path}")
 
 
-def _several(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+def _labels(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns multi-label targets and class names, from the column `labels`."""
-    shown = []
-    separator = _separator([row[_SEVERAL] for row in rows])
+    class_names_by_row = []
+    separator = _separator([row[_LABELS] for row in rows])
     for row in rows:
-        names = [name.strip() for name in row[_SEVERAL].split(separator)] if row[_SEVERAL] else []
+        names = [name.strip() for name in row[_LABELS].split(separator)] if row[_LABELS] else []
         if not all(names) or len(set(names)) < len(names):
             rule = (
                 f"`labels` must contain different class names separated by {separator!r}, or be "
                 "empty for an image that shows no class"
             )
-            raise _wrong(path, columns, row, rule)
-        shown.append(names)
-    if not any(shown):
+            raise _invalid(path, columns, row, rule)
+        class_names_by_row.append(names)
+    if not any(class_names_by_row):
         raise ValueError(f"`labels` must name a class for at least one image. Received: {path}")
     binarizer = MultiLabelBinarizer(sparse_output=True)
-    labels = binarizer.fit_transform(shown).astype(np.uint8)
+    labels = binarizer.fit_transform(class_names_by_row).astype(np.uint8)
     return labels.toarray(), tuple(binarizer.classes_)
 
 
@@ -278,8 +278,8 @@ def _numbers(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
             with contextlib.suppress(ValueError):
                 numbers[index] = float(row[name])
             if not np.isfinite(numbers[index]):
-                raise _wrong(path, [name], row, f"`{name}` must be a finite number, as a target")
-    return targets, tuple(name.removeprefix(_TARGET) for name in columns)
+                raise _invalid(path, [name], row, f"`{name}` must be a finite number, as a target")
+    return targets, tuple(name.removeprefix(_PREFIX) for name in columns)
 
 
 def _separator(cells: list[str]) -> str:
@@ -295,11 +295,11 @@ def _separator(cells: list[str]) -> str:
 
 def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns class indices and class names, from the columns of a single class."""
-    wrong = partial(_wrong, path, columns)
+    invalid = partial(_invalid, path, columns)
     if columns == ["label"]:
         for row in rows:
             if not row["label"]:
-                raise wrong(row, "`label` must not be empty")
+                raise invalid(row, "`label` must not be empty")
         names, targets = np.unique([row["label"] for row in rows], return_inverse=True)
         return targets, tuple(names.tolist())
 
@@ -312,20 +312,20 @@ def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
         rule = "`wnid` must be one of the 1000 WordNet IDs of ImageNet-1k"
         indices = finder(wnids)(row["wnid"] for row in rows)
     if -1 in indices:
-        raise wrong(rows[indices.index(-1)], rule)
+        raise invalid(rows[indices.index(-1)], rule)
     if columns == ["class_index", "label"]:
         pairs = sorted({(i, row["label"]) for i, row in zip(indices, rows, strict=True)})
         if any(i > 999 or label.replace(" ", "_") != labels[i] for i, label in pairs):
-            numbers, own_names = zip(*pairs, strict=True)
-            if numbers != tuple(range(len(pairs))) or len({*own_names}) < len(pairs):
+            numbers, custom_labels = zip(*pairs, strict=True)
+            if numbers != tuple(range(len(pairs))) or len({*custom_labels}) < len(pairs):
                 raise ValueError(
                     "`class_index` must number the classes from 0 without gaps, with one `label` "
                     "per index. If you remove the column `class_index`, the sorted labels are the "
                     f"classes. Received: {pairs[:20]} in {path}"
                 )
-            return np.array(indices), own_names
+            return np.array(indices), custom_labels
     for index, row in zip(indices, rows, strict=True):
         if index > 999 or row.get("wnid", wnids[index]) != wnids[index]:
             rule = "`class_index` must be an ImageNet-1k class from 0 to 999 and match `wnid`"
-            raise wrong(row, rule)
+            raise invalid(row, rule)
     return np.array(indices), labels

@@ -25,14 +25,14 @@ _SYNONYMS = {
     "label": "class category target class_name label_name species class_id classid",
     "labels": "tags classes categories attributes attribute_ids",
 }
-_NAMES = {*COLUMNS, *" ".join(_SYNONYMS.values()).split()}
+_KNOWN_NAMES = {*COLUMNS, *" ".join(_SYNONYMS.values()).split()}
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-_SHOWN = 80  # characters of a damaged line
+_MAX_PRINTED = 80  # characters of a damaged line
 _EXCEL_SEPARATOR = re.compile(r'"?sep=(.)"?[^\S\n]*(?=\n|$)', re.IGNORECASE)
-_INDEX = "unnamed:"  # begins the name of an index column that pandas wrote
-# Cells of a column that says whether an image shows a class.
-_YES = {"1", "1.0", "1,0", "true"}
-_FLAGS = _YES | {"0", "0.0", "0,0", "false"}
+_INDEX_PREFIX = "unnamed:"  # begins the name of an index column that pandas wrote
+# Cells of a column with 1 for the images of a class, else 0.
+_TRUE = {"1", "1.0", "1,0", "true"}
+_BOOLEANS = _TRUE | {"0", "0.0", "0,0", "false"}
 
 # First line and cells of each row.
 Lines = list[tuple[int, list[str]]]
@@ -66,12 +66,12 @@ def read_rows(
     header = _known_names(path, header, notes, _SYNONYMS if classes else ("file",))
     if "file" not in header:
         for i, name in enumerate(header):  # the first column whose cells name images
-            some = [cells[i] if i < len(cells) else "" for _, cells in lines[:20]]
-            if name and not names_image(name) and all(map(names_image, some)):
+            first_cells = [cells[i] if i < len(cells) else "" for _, cells in lines[:20]]
+            if name and not names_image(name) and all(map(names_image, first_cells)):
                 notes.append(f"The column `{name}` of {path.name} is used as `file`.")
                 header[i] = "file"
                 break
-    named = [i for i, n in enumerate(header) if n and not n.lower().startswith(_INDEX)]
+    indices = [i for i, n in enumerate(header) if n and not n.lower().startswith(_INDEX_PREFIX)]
     rows = []
     for line, cells in lines:
         if any(cells[len(header) :]):
@@ -80,7 +80,7 @@ def read_rows(
                 f"the separator in quotes. Received: {len(cells)} cells and {len(header)} "
                 f"columns in line {line} of {path}"
             )
-        rows.append(Row({header[i]: cells[i] if i < len(cells) else "" for i in named}, line))
+        rows.append(Row({header[i]: cells[i] if i < len(cells) else "" for i in indices}, line))
     if "" in header:
         notes.append(f"Columns without a name in {path.name} are ignored.")
     if classes and "file" in header and not {*CLASS_COLUMNS} & {*header}:
@@ -112,34 +112,34 @@ def _decode(path: Path, notes: list[str]) -> str:
         )
     if name := encodings[encoding]:
         word = re.search(r"\w{0,20}[^\W\x00-\x7f]\w{0,20}", text)
-        such = f", which gives words such as {word[0]}" if word else ""
-        notes.append(f"{path.name} is read as {name}{such}.")
+        example = f", which gives words such as {word[0]}" if word else ""
+        notes.append(f"{path.name} is read as {name}{example}.")
     return text
 
 
 def _read_cells(
     path: Path, text: str, names_image: Callable[[str], bool], notes: list[str]
 ) -> tuple[list[str], Lines]:
-    def fit(delimiter: str) -> tuple[int, bool, int]:
-        first: list[str] = []
+    def score(delimiter: str) -> tuple[int, bool, int]:
+        first_row: list[str] = []
         with contextlib.suppress(ValueError):
-            first = next(_cells(path, text, delimiter), (0, first))[1]
-        known = len({cell.lower() for cell in first} & _NAMES)
-        return known, not known and any(map(names_image, first)), len(first)
+            first_row = next(_cells(path, text, delimiter), (0, first_row))[1]
+        num_known = len({cell.lower() for cell in first_row} & _KNOWN_NAMES)
+        return num_known, not num_known and any(map(names_image, first_row)), len(first_row)
 
-    if named := _EXCEL_SEPARATOR.match(text):
+    if separator_line := _EXCEL_SEPARATOR.match(text):
         # The line break stays, so that line numbers are those of the file.
-        text = text[named.end() :]
-    delimiter = named[1] if named else max(_DELIMITERS, key=fit)
+        text = text[separator_line.end() :]
+    delimiter = separator_line[1] if separator_line else max(_DELIMITERS, key=score)
     lines = list(_cells(path, text, delimiter))
     if not lines:
         return [], lines
     if delimiter != ",":
-        shown = _DELIMITERS.get(delimiter, repr(delimiter))
-        notes.append(f"The columns of {path.name} are separated by {shown}.")
-    if fit(delimiter)[:2] == (0, True) and (guess := _guess_header(lines, names_image)):
-        notes.append(f"{path.name} has no header line: its columns are {', '.join(guess)}.")
-        return guess, lines
+        delimiter_name = _DELIMITERS.get(delimiter, repr(delimiter))
+        notes.append(f"The columns of {path.name} are separated by {delimiter_name}.")
+    if score(delimiter)[:2] == (0, True) and (header := _guess_header(lines, names_image)):
+        notes.append(f"{path.name} has no header line: its columns are {', '.join(header)}.")
+        return header, lines
     return lines[0][1], lines[1:]
 
 
@@ -181,15 +181,15 @@ def _read_objects(path: Path, text: str) -> tuple[list[str], Lines]:
         if not source.strip():
             continue
         try:
-            found = json.loads(source, object_pairs_hook=without_repeats)
-            if not isinstance(found, dict):
+            fields = json.loads(source, object_pairs_hook=without_repeats)
+            if not isinstance(fields, dict):
                 raise ValueError
-            objects[line] = {name.strip(): _cell(name, value) for name, value in found.items()}
+            objects[line] = {name.strip(): _cell(name, value) for name, value in fields.items()}
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 "Every line must be a JSON object without repeated keys; a label must be text "
                 "or a number, and `labels` must be a list of labels that do not contain "
-                f"{SEPARATOR!r}. Received: {source[:_SHOWN]!r} in line {line} of {path}"
+                f"{SEPARATOR!r}. Received: {source[:_MAX_PRINTED]!r} in line {line} of {path}"
             ) from error
     header = list(dict.fromkeys(name for cells in objects.values() for name in cells))
     return header, [(n, [cells.get(k, "") for k in header]) for n, cells in objects.items()]
@@ -202,7 +202,7 @@ def _cell(name: str, value: Any) -> str:
         if not all(cells) or any(SEPARATOR in cell for cell in cells):
             raise ValueError
         return SEPARATOR.join(cells)
-    if isinstance(value, (dict, list)) and name.strip().lower() in _NAMES:
+    if isinstance(value, (dict, list)) and name.strip().lower() in _KNOWN_NAMES:
         raise ValueError
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
     text.encode()  # raises UnicodeEncodeError, a ValueError, on lone surrogates
@@ -217,12 +217,12 @@ def _known_names(
     header = [name.lower() if name.lower() in COLUMNS else name for name in header]
     for column in columns:
         names = _SYNONYMS[column]
-        lower = [name.lower() for name in header]
-        synonym = next((name for name in names.split() if name in lower), None)
-        instead = CLASS_COLUMNS if column in CLASS_COLUMNS else ("file",)
-        if synonym and not {*instead} & {*header}:
+        lower_names = [name.lower() for name in header]
+        synonym = next((name for name in names.split() if name in lower_names), None)
+        alternatives = CLASS_COLUMNS if column in CLASS_COLUMNS else ("file",)
+        if synonym and not {*alternatives} & {*header}:
             notes.append(f"The column `{synonym}` of {path.name} is used as `{column}`.")
-            header[lower.index(synonym)] = column
+            header[lower_names.index(synonym)] = column
     if repeated := [name for name, count in Counter(header).items() if name and count > 1]:
         raise ValueError(
             f"The columns of a table must have different names. Received: {repeated} more than "
@@ -233,14 +233,14 @@ def _known_names(
 
 def _find_class_columns(path: Path, rows: list[Row], notes: list[str]) -> None:
     """Renames the only other column to `label`, or joins columns of zeros and ones."""
-    rest = [name for name in rows[0] if name not in ("file", "split")]
-    if len(rest) == 1:
-        notes.append(f"The column `{rest[0]}` of {path.name} is used as `label`.")
+    others = [name for name in rows[0] if name not in ("file", "split")]
+    if len(others) == 1:
+        notes.append(f"The column `{others[0]}` of {path.name} is used as `label`.")
         for row in rows:
-            row["label"] = row.pop(rest[0])
-    elif len(rest) > 1 and all(row[name].lower() in _FLAGS for row in rows for name in rest):
-        shown = [[name for name in rest if row.pop(name).lower() in _YES] for row in rows]
-        column = "label" if all(len(names) == 1 for names in shown) else "labels"
-        for row, names in zip(rows, shown, strict=True):
+            row["label"] = row.pop(others[0])
+    elif len(others) > 1 and all(row[name].lower() in _BOOLEANS for row in rows for name in others):
+        names_by_row = [[name for name in others if row.pop(name).lower() in _TRUE] for row in rows]
+        column = "label" if all(len(names) == 1 for names in names_by_row) else "labels"
+        for row, names in zip(rows, names_by_row, strict=True):
             row[column] = SEPARATOR.join(names)
-        notes.append(f"The columns of {path.name} are read as classes: {', '.join(rest)}.")
+        notes.append(f"The columns of {path.name} are read as classes: {', '.join(others)}.")

@@ -22,9 +22,9 @@ _CONTENT = (
     r"(.*[\W_])?(jpeg)?(images?|imgs?)([\W_]?part)?|jpe?gs?|pngs?|photos?|pictures?|frames?"
     rf"|{_MASKS}"
 )
-_NO_CLASS = re.compile(rf"(({_SPLIT})([\W_]?({_CONTENT}))?|{_CONTENT})[\W_]?\d*")
+_NON_CLASS_NAME = re.compile(rf"(({_SPLIT})([\W_]?({_CONTENT}))?|{_CONTENT})[\W_]?\d*")
 # Kind of an annotation file by its path relative to the data folder, in lowercase and with /.
-_KINDS = {
+_ANNOTATION_KINDS = {
     r"(.*/)?(_annotations\.coco|instances_.*|captions_.*|.*coco.*)\.json": "COCO annotations",
     r"(.*/)?(data|dataset)\.ya?ml": "the configuration of YOLO boxes",
     r"(.*/)?(labels|obj_train_data)/.*\.txt": "YOLO boxes",
@@ -56,39 +56,39 @@ def load_folder(folder: AnyPath) -> Examples:
     `images`, `masks`) are refused.
     """
     folder = to_path(folder)
-    found = find_files(folder)
+    files = find_files(folder)
     parents: dict[str, int] = {}  # folders of the images
-    numbers = (parents.setdefault(n.rpartition("/")[0], len(parents)) for n in found.images)
-    parent = np.fromiter(numbers, np.int32, len(found.images))
-    prefix, depth, notes = _layout(folder, parents, found.folders)
+    numbers = (parents.setdefault(n.rpartition("/")[0], len(parents)) for n in files.images)
+    parent = np.fromiter(numbers, np.int32, len(files.images))
+    prefix, depth, notes = _layout(folder, parents, files.folders)
     levels = [_below(name, prefix).split("/")[:-1] for name in parents]
-    inside = np.array([len(parts) > depth for parts in levels], bool)
-    if not inside.any():
-        raise NoClassFoldersError(_nothing_found(folder, found))
+    is_inside = np.array([len(parts) > depth for parts in levels], bool)
+    if not is_inside.any():
+        raise NoClassFoldersError(_no_images_message(folder, files))
     class_names = sorted({p[depth] for p in levels if len(p) > depth})
     _check_names(folder, class_names)
-    if all(_NO_CLASS.fullmatch(name.lower()) for name in class_names):
+    if all(_NON_CLASS_NAME.fullmatch(name.lower()) for name in class_names):
         raise NoClassFoldersError(
             "`data` must be a folder with one subfolder of images for each class, or with a table "
             f"of the classes. Received: data={str(folder)!r}, where the folders "
             f"{class_names[:20]} are not classes by their names{unusable_annotations(folder)}"
         )
-    ignored = Counter(found.ignored)
-    names = found.images
-    if outside := int((~inside[parent]).sum()):
+    ignored = Counter(files.ignored)
+    names = files.images
+    if outside := int((~is_inside[parent]).sum()):
         ignored[OUTSIDE] = outside
-        chosen = np.flatnonzero(inside[parent])
-        names, parent = take(names, chosen), parent[chosen]
+        indices = np.flatnonzero(is_inside[parent])
+        names, parent = take(names, indices), parent[indices]
     splits = None
     if depth:
-        of_parent = [SPLIT_NAMES[parts[0].lower()] if len(parts) > 1 else "" for parts in levels]
-        splits = tuple(of_parent[i] for i in parent)
-        pairs = zip(levels, of_parent, strict=True)
-        trained = {parts[depth] for parts, split in pairs if split == "train"}
-        if untrained := sorted(set(class_names) - trained):
+        split_names = [SPLIT_NAMES[parts[0].lower()] if len(parts) > 1 else "" for parts in levels]
+        splits = tuple(split_names[i] for i in parent)
+        pairs = zip(levels, split_names, strict=True)
+        training_classes = {parts[depth] for parts, split in pairs if split == "train"}
+        if missing := sorted(set(class_names) - training_classes):
             raise ValueError(
                 "Every class must have images in the training folder. Add images, or remove the "
-                f"class. Received: {folder}, which has no training images for {untrained[:20]}"
+                f"class. Received: {folder}, which has no training images for {missing[:20]}"
             )
     deeper = np.array([len(parts) > depth + 1 for parts in levels], bool)[parent]
     if deeper.any():
@@ -122,38 +122,38 @@ def _layout(
 ) -> tuple[str, int, list[str]]:
     """Returns the prefix of the class folders, 1 if they are below split folders, and notes."""
     prefix, notes = "", []
-    while len(tops := _tops(parents, prefix)) == 1:
-        prefix += f"{tops.pop()}/"
-    if not tops:
+    while len(top_folders := _top_folders(parents, prefix)) == 1:
+        prefix += f"{top_folders.pop()}/"
+    if not top_folders:
         prefix = ""
     if prefix:
         notes.append(f"The class folders are in {folder / prefix}.")
     folders = _subfolders(all_folders, prefix)
-    used = {_below(name, prefix).partition("/")[0] for name in parents}
-    subfolders = [name for name in folders if name in used]
-    named = [name for name in subfolders if name.lower() in SPLIT_NAMES]
-    nested = [name for name in named if _subfolders(all_folders, f"{prefix}{name}/")]
-    split = len(named) == len(subfolders) > 1 and any(
+    folders_with_images = {_below(name, prefix).partition("/")[0] for name in parents}
+    subfolders = [name for name in folders if name in folders_with_images]
+    splits = [name for name in subfolders if name.lower() in SPLIT_NAMES]
+    nested = [name for name in splits if _subfolders(all_folders, f"{prefix}{name}/")]
+    split = len(splits) == len(subfolders) > 1 and any(
         SPLIT_NAMES[name.lower()] == "train" for name in nested
     )
     if split:
         notes.append(f"Found splits, each with class folders: {', '.join(nested)}.")
-        if flat := sorted({*named} - {*nested}):
+        if flat := sorted({*splits} - {*nested}):
             notes.append(f"Without labels, because there are no class folders: {', '.join(flat)}.")
-    elif len(named) > 1 and len(named) < len(subfolders):
-        rest = sorted({*subfolders} - {*named})
+    elif len(splits) > 1 and len(splits) < len(subfolders):
+        others = sorted({*subfolders} - {*splits})
         raise NoClassFoldersError(
             "`data` must be a folder of class folders, or of the folders of splits alone. Move or "
-            f"rename the others. Received: data={str(folder)!r} with the splits {named} and the "
-            f"folders {rest[:20]}{unusable_annotations(folder)}"
+            f"rename the others. Received: data={str(folder)!r} with the splits {splits} and the "
+            f"folders {others[:20]}{unusable_annotations(folder)}"
         )
-    elif named and len(subfolders) > 1:
-        notes.append(f"Treated as a class, not as a split: {', '.join(named)}.")
+    elif splits and len(subfolders) > 1:
+        notes.append(f"Treated as a class, not as a split: {', '.join(splits)}.")
     return prefix, int(split), notes
 
 
-def _tops(parents: Collection[str], prefix: str) -> set[str]:
-    """Returns the subfolders with images, or none if there are images beside them."""
+def _top_folders(parents: Collection[str], prefix: str) -> set[str]:
+    """Returns the subfolders with images, or none if the folder itself has images."""
     inner = [_below(name, prefix) for name in parents]
     return {name.partition("/")[0] for name in inner} if all(inner) else set()
 
@@ -173,12 +173,12 @@ def _check_names(folder: AnyPath, class_names: list[str]) -> None:
             )
 
 
-def _nothing_found(folder: AnyPath, found: FoundFiles) -> str:
-    ignored = ", ".join(f"{count} {kind}" for kind, count in found.ignored.items()) or "none"
+def _no_images_message(folder: AnyPath, files: FoundFiles) -> str:
+    ignored = ", ".join(f"{count} {kind}" for kind, count in files.ignored.items()) or "none"
     return (
         "`data` must be a folder with one subfolder of images for each class, or with a "
-        f"labels.csv. Received: data={str(folder)!r}, with {len(_subfolders(found.folders, ''))} "
-        f"subfolders, none of which contains an image, and {len(found.images)} images outside of "
+        f"labels.csv. Received: data={str(folder)!r}, with {len(_subfolders(files.folders, ''))} "
+        f"subfolders, none of which contains an image, and {len(files.images)} images outside of "
         f"them; other files: {ignored}{unusable_annotations(folder)}"
     )
 
@@ -186,10 +186,10 @@ def _nothing_found(folder: AnyPath, found: FoundFiles) -> str:
 def unusable_annotations(folder: AnyPath) -> str:
     """Returns a sentence on an annotation file that classification cannot use, or `""`."""
     names = names_below(folder)
-    for pattern, kind in _KINDS.items():
-        if found := [name for name in names if re.fullmatch(pattern, name.lower())]:
+    for pattern, kind in _ANNOTATION_KINDS.items():
+        if matches := [name for name in names if re.fullmatch(pattern, name.lower())]:
             return (
-                f"; {found[0]} contains {kind}, which cannot be used: export the dataset again "
+                f"; {matches[0]} contains {kind}, which cannot be used: export the dataset again "
                 "with one class per image (class folders, or in the folder above all images a CSV "
                 "table with the columns file and label)"
             )

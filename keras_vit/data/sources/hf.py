@@ -65,13 +65,13 @@ def load_hf(name: str) -> Examples:
 
     path, _, config = name.partition(":")
     try:
-        found = datasets.load_dataset(path, config or None)
+        dataset = datasets.load_dataset(path, config or None)
     except Exception as error:  # those of the library, the Hub and the network
         raise ValueError(
             "`data` must be hf:NAME or hf:NAME:CONFIG of a dataset of the Hugging Face Hub or of a "
             f"local folder. Received: hf:{name} ({type(error).__name__}: {error})"
         ) from error
-    features = next(iter(found.values())).features
+    features = next(iter(dataset.values())).features
     images, labels = (
         [key for key, feature in features.items() if isinstance(feature, kind)]
         for kind in (datasets.Image, datasets.ClassLabel)
@@ -81,12 +81,12 @@ def load_hf(name: str) -> Examples:
             "`data` must be a dataset with one column of images and one of class labels. Received: "
             f"hf:{name} with the columns {dict(features)}"
         )
-    kinds = {split: SPLIT_NAMES.get(split.lower(), "") for split in sorted(found)}
+    kinds = {split: SPLIT_NAMES.get(split.lower(), "") for split in sorted(dataset)}
     if "train" in kinds.values():
         kinds = {split: kind for split, kind in kinds.items() if kind}
-    classes = {n: found[n].with_format("numpy")[labels[0]][:] for n in kinds}
+    classes = {n: dataset[n].with_format("numpy")[labels[0]][:] for n in kinds}
     kinds = {split: kind for split, kind in kinds.items() if np.min(classes[split], initial=0) >= 0}
-    parts = {n: found[n].cast_column(images[0], datasets.Image(decode=False)) for n in kinds}
+    parts = {n: dataset[n].cast_column(images[0], datasets.Image(decode=False)) for n in kinds}
     names = Names(pyarrow.array([f"{n}/{i:09d}" for n in kinds for i in range(len(parts[n]))]))
     return Examples(
         names=names,

@@ -80,15 +80,15 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
                 if not tables:
                     raise
         examples = load_tables(path, tables, kind)
-        found = find_files(path)
-        unnamed = set(found.images) - {os.path.normpath(name) for name in examples.names}
-        others = Counter({**found.ignored, UNNAMED: len(unnamed)})
-        others.subtract(table.suffix for table, _ in tables)
-        read = tables[0][0].name
-        left = [name for name in TABLES if name != read and (path / name).is_file()]
-        ignored = f"Reading {read}; ignoring {' and '.join(left)} in the same folder."
-        notes = (ignored,) if left else ()
-        return dataclasses.replace(examples, notes=examples.notes + notes, ignored=+others)
+        files = find_files(path)
+        unnamed = set(files.images) - {os.path.normpath(name) for name in examples.names}
+        ignored_counts = Counter({**files.ignored, UNNAMED: len(unnamed)})
+        ignored_counts.subtract(table.suffix for table, _ in tables)
+        used_table = tables[0][0].name
+        ignored_tables = [name for name in TABLES if name != used_table and (path / name).is_file()]
+        note = f"Reading {used_table}; ignoring {' and '.join(ignored_tables)} in the same folder."
+        notes = (note,) if ignored_tables else ()
+        return dataclasses.replace(examples, notes=examples.notes + notes, ignored=+ignored_counts)
     return load_table(path, kind)
 
 
@@ -97,18 +97,18 @@ def load_images(source: str | os.PathLike[str]) -> Examples:
     if str(source).startswith(arguments.LIBRARIES) or str(source) == "digits":
         return load(source)
     folder = to_path(source)
-    if not folder.is_dir() or tables_of(folder) or not (found := find_files(folder)).images:
+    if not folder.is_dir() or tables_of(folder) or not (files := find_files(folder)).images:
         return load(source)
-    if all("/" in name for name in found.images):
+    if all("/" in name for name in files.images):
         with contextlib.suppress(NoClassFoldersError):
             return load(source)
     return Examples(
-        names=found.images,
-        targets=np.zeros(len(found.images), "int32"),
+        names=files.images,
+        targets=np.zeros(len(files.images), "int32"),
         class_names=(_NO_CLASS,),
         source=str(folder),
-        **files_of(folder, found.images),
-        ignored=found.ignored,
+        **files_of(folder, files.images),
+        ignored=files.ignored,
         target_kind=NO_TARGETS,
     )
 

@@ -23,7 +23,7 @@ _PHOTO_SUFFIX = re.compile(r"_leftimg8bit$", re.I)
 # Folders of images and of masks, and endings of the names of their files.
 _KINDS = ((IMAGE_FOLDERS, _PHOTO_SUFFIX), (MASK_FOLDERS, _SUFFIX))
 _VOID = re.compile(r"void|unlabell?ed|ignored?|ignore[ _]region", re.IGNORECASE)
-_SEEN = 20  # masks that are read to recognize 0 and 255
+_MAX_READ = 20  # masks that are read to recognize 0 and 255
 
 #: Name of each class and its value in masks, a gray level, an index of a palette or a color.
 Classes = list[tuple[str, int | tuple[int, int, int]]]
@@ -63,7 +63,7 @@ def load_masks(folder: AnyPath) -> Examples:
     check_partners(images, masks, "a mask")
     keys = sorted(images)
     targets = np.array([reference(folder / masks[key]) for key in keys])
-    class_names, kind = _described(folder, targets)
+    class_names, kind = _read_classes(folder, targets)
     splits = tuple(split for split, _ in keys)
     return Examples(
         names=tuple(images[key] for key in keys),
@@ -78,16 +78,16 @@ def load_masks(folder: AnyPath) -> Examples:
 
 def check_partners(images: Keys, others: Keys, what: str) -> None:
     """Raises `ValueError` unless each image has one of the other files, such as "a mask"."""
-    noun = what.partition(" ")[2]
-    for first, second, alone in (
+    other_noun = what.partition(" ")[2]
+    for subject, counterpart, unmatched in (
         ("image", what, images.keys() - others.keys()),
-        (noun, "an image", others.keys() - images.keys()),
+        (other_noun, "an image", others.keys() - images.keys()),
     ):
-        if alone:
-            files = [(images | others)[key] for key in sorted(alone)]
+        if unmatched:
+            files = [(images | others)[key] for key in sorted(unmatched)]
             raise ValueError(
-                f"Every {first} must have {second} of the same name: add it, or remove the other. "
-                f"Received: none for {len(files)} of {len(images | others)}: "
+                f"Every {subject} must have {counterpart} of the same name: add it, or remove the "
+                f"other. Received: none for {len(files)} of {len(images | others)}: "
                 f"{shortlist(files, shown=20)}"
             )
 
@@ -95,33 +95,33 @@ def check_partners(images: Keys, others: Keys, what: str) -> None:
 def partner_key(parts: Sequence[str], without: Collection[str] = ()) -> tuple[str, str]:
     """Returns the split of a file, and its path without suffix, splits and some folders."""
     *parents, file = parts
-    lower = [part.lower() for part in parents]
-    split = next((SPLIT_NAMES[part] for part in lower if part in SPLIT_NAMES), "")
-    rest = [part for part in lower if part not in SPLIT_NAMES and part not in without]
-    return split, "/".join([*rest, PurePosixPath(file).stem])
+    names = [part.lower() for part in parents]
+    split = next((SPLIT_NAMES[part] for part in names if part in SPLIT_NAMES), "")
+    other_folders = [part for part in names if part not in SPLIT_NAMES and part not in without]
+    return split, "/".join([*other_folders, PurePosixPath(file).stem])
 
 
 def _files(folder: AnyPath) -> tuple[Keys, Keys]:
     """Returns the images and the masks by `partner_key`, without the folder of all of them."""
-    found: tuple[Keys, Keys] = {}, {}
+    files_by_kind: tuple[Keys, Keys] = {}, {}
     for name in find_files(folder).images:
         parts = PurePosixPath(name).parts
-        lower = [part.lower() for part in parts[:-1]]
-        for (known, ending), files in zip(_KINDS, found, strict=True):
-            place = next((i for i, part in enumerate(lower) if part in known), None)
-            if place is not None:
-                split, path = partner_key(parts[:place] + parts[place + 1 :])
+        lower_parts = [part.lower() for part in parts[:-1]]
+        for (folder_names, ending), files in zip(_KINDS, files_by_kind, strict=True):
+            position = next((i for i, part in enumerate(lower_parts) if part in folder_names), None)
+            if position is not None:
+                split, path = partner_key(parts[:position] + parts[position + 1 :])
                 key = (split, ending.sub("", path))
                 # The second file of a name has no partner.
                 files[(split, name) if key in files else key] = name
                 break
-    return found
+    return files_by_kind
 
 
-def _described(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], Masks]:
+def _read_classes(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], Masks]:
     """Returns the classes and their kind, from the file in the folder or above it."""
-    places = [place / name for place in (folder, folder.parent) for name in _DESCRIPTIONS]
-    path = next((path for path in places if path.is_file()), None)
+    candidates = [parent / name for parent in (folder, folder.parent) for name in _DESCRIPTIONS]
+    path = next((path for path in candidates if path.is_file()), None)
     if path is None:
         mask = to_path(masks[0])
         first = np.unique(stored_values(mask)).tolist()
@@ -144,7 +144,7 @@ def _described(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], Mas
             f"{path.name} must name 2 to {MAX_CLASSES} different classes, in a line each. "
             f"Received: {path} with {[name for name, _ in pairs][:20]}"
         )
-    if path.name == "classes.txt" and len(pairs) == 2 and _values(masks[:_SEEN]) <= {0, 255}:
+    if path.name == "classes.txt" and len(pairs) == 2 and _values(masks[:_MAX_READ]) <= {0, 255}:
         pairs = [(pairs[0][0], 0), (pairs[1][0], 255)]
     values = [value for name, value in pairs if name in names]
     return tuple(names), Masks(values, [value for name, value in pairs if name not in names])
@@ -152,11 +152,11 @@ def _described(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], Mas
 
 def _values(masks: np.ndarray) -> set[int]:
     """Returns the values of all masks that can be read."""
-    found: set[int] = set()
+    values: set[int] = set()
     for mask in masks:
-        with contextlib.suppress(ValueError):  # the audit names the file
-            found |= set(np.unique(stored_values(to_path(mask))).tolist())
-    return found
+        with contextlib.suppress(ValueError):  # the audit reports the file
+            values |= set(np.unique(stored_values(to_path(mask))).tolist())
+    return values
 
 
 def _listed(lines: Sequence[str]) -> Classes:

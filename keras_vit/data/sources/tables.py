@@ -13,15 +13,15 @@ from keras_vit.data.target_kinds import NUMBERS, TargetKind
 from keras_vit.storage.paths import AnyPath, placed
 
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
-_IN_SPLITS = ("_classes.csv", *TABLES)
-_OF_SPLIT = re.compile(
+_SPLIT_TABLES = ("_classes.csv", *TABLES)
+_SPLIT_STEM = re.compile(
     rf"({'|'.join(SPLIT_NAMES)})"
     r"([ _-]?(labels?|set|data|list|info|metadata|annotations?|classes|images?))?",
     re.IGNORECASE,
 )
 _WITHOUT_LABELS = re.compile("submission|predict", re.IGNORECASE)
 
-_DEPTH = 5  # folders within each other
+_MAX_DEPTH = 5  # folders within each other
 
 #: Path of each table and its split, or None for all splits.
 Tables = list[tuple[AnyPath, str | None]]
@@ -36,19 +36,19 @@ def tables_of(folder: AnyPath) -> Tables:
     for name in TABLES:
         if (folder / name).is_file():
             return [(folder / name, None)]
-    found: Tables = []
+    tables: Tables = []
     for path in sorted(folder.iterdir()):
         if path.name.lower() in SPLIT_NAMES:
-            inner = [path / name for name in _IN_SPLITS if (path / name).is_file()]
-            found += [(table, SPLIT_NAMES[path.name.lower()]) for table in inner[:1]]
-        elif path.suffix.lower() in TABLE_SUFFIXES and (named := _OF_SPLIT.fullmatch(path.stem)):
-            found.append((path, SPLIT_NAMES[named[1].lower()]))
-    return found if any(split == "train" for _, split in found) else []
+            split_tables = [path / name for name in _SPLIT_TABLES if (path / name).is_file()]
+            tables += [(table, SPLIT_NAMES[path.name.lower()]) for table in split_tables[:1]]
+        elif path.suffix.lower() in TABLE_SUFFIXES and (match := _SPLIT_STEM.fullmatch(path.stem)):
+            tables.append((path, SPLIT_NAMES[match[1].lower()]))
+    return tables if any(split == "train" for _, split in tables) else []
 
 
 def inner_tables(folder: AnyPath) -> tuple[AnyPath, Tables]:
     """Returns the tables of a folder without class folders, or of its only subfolder."""
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         if tables := tables_of(folder) or _other_tables(folder):
             return folder, tables
         inner = [p for p in folder.iterdir() if p.is_dir() and not is_ignored(p)]
@@ -91,12 +91,12 @@ def load_tables(folder: AnyPath, tables: Tables, kind: TargetKind | None = None)
                 f"{[part.class_names for _, part in parts]} in {folder}"
             )
         class_names = tuple(sorted({name for _, part in parts for name in part.class_names}))
-    several = any(part.multi_label for _, part in parts)
+    multi_label = any(part.multi_label for _, part in parts)
     paths = [path for _, part in parts for path in part.places()]
     splits = [split or "train" for split, part in parts for _ in range(len(part))]
-    read = ", ".join(str(path.relative_to(folder)) for path, _ in tables)
+    file_names = ", ".join(str(path.relative_to(folder)) for path, _ in tables)
     return Examples(
-        targets=np.concatenate([_targets(part, class_names, several) for _, part in parts]),
+        targets=np.concatenate([_targets(part, class_names, multi_label) for _, part in parts]),
         class_names=class_names,
         source=str(folder),
         **placed(folder, paths),
@@ -106,17 +106,17 @@ def load_tables(folder: AnyPath, tables: Tables, kind: TargetKind | None = None)
             for name in parts[0][1].columns
             if all(name in part.columns for _, part in parts)
         },
-        notes=(f"Read: {read}.", *(note for _, part in parts for note in part.notes), *notes),
+        notes=(f"Read: {file_names}.", *(note for _, part in parts for note in part.notes), *notes),
         target_kind=kind,
     )
 
 
-def _targets(part: Examples, class_names: tuple[str, ...], several: bool) -> np.ndarray:
+def _targets(part: Examples, class_names: tuple[str, ...], multi_label: bool) -> np.ndarray:
     """Returns the targets of a part as indices of, or (N, K) for, the classes of all parts."""
     if part.kind is NUMBERS:
         return part.targets
     position = np.array([class_names.index(name) for name in part.class_names], int)
-    if not several:
+    if not multi_label:
         return position[part.targets]
     targets = np.zeros((len(part), len(class_names)), np.uint8)
     targets[:, position] = part.kind.indicators(part)

@@ -29,8 +29,8 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
     set, if the dataset has one; with a split, all images of the split are one set.
     """
     builder, image, label, splits, tfds = _prepared(name, data_dir)
-    read = {part: _read(builder, split, image, label, tfds) for split, part in splits.items()}
-    rows = [(*row, part) for part, found in read.items() for row in found]
+    part_rows = {part: _read(builder, split, image, label, tfds) for split, part in splits.items()}
+    rows = [(*row, part) for part, split_rows in part_rows.items() for row in split_rows]
     names, encoded, labels, parts = zip(*rows, strict=True)
     return Examples(
         names=names,
@@ -52,20 +52,20 @@ def tfds_parts(
     """
     builder, image, label, splits, tfds = _prepared(name, data_dir)
     classes = [text.replace("/", "_") for text in builder.info.features[label].names]
-    whole = [split for split in builder.info.splits.values() if split.num_examples]
-    image_bytes = builder.info.dataset_size / sum(split.num_examples for split in whole)
+    nonempty_splits = [split for split in builder.info.splits.values() if split.num_examples]
+    image_bytes = builder.info.dataset_size / sum(split.num_examples for split in nonempty_splits)
 
     def images(part: Any, folder: str) -> Iterator[tuple[str, bool, bytes]]:
         for example in _encoded(builder, part, image, tfds).as_numpy_iterator():
-            content, kind = example[image], image_format(example[image]) or ""
-            file = f"{example['tfds_id'].decode()}.{kind.lower()}"
+            content, format_name = example[image], image_format(example[image]) or ""
+            file = f"{example['tfds_id'].decode()}.{format_name.lower()}"
             yield f"{folder}{classes[int(example[label])]}/{file}", True, content
 
     parts: list[Part] = []
-    for split, kind in splits.items():
+    for split, role in splits.items():
         number = builder.info.splits[split].num_examples
         shards = min(number, math.ceil(number * image_bytes / shard_bytes) or 1)  # 0: size unknown
-        folder = f"{kind}/" if len(splits) > 1 else ""
+        folder = f"{role}/" if len(splits) > 1 else ""
         parts += [partial(images, part, folder) for part in tfds.even_splits(split, shards)]
     plan = {"source": f"tfds:{name}", "version": builder.info.full_name, "shards": len(parts)}
     return parts, plan

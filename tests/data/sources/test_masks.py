@@ -119,9 +119,9 @@ def test_audit_names_unusable_masks(folder: Path) -> None:
     (folder / "masks" / "d.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     found = dict(data.audit(load_masks(folder), progress=False).bad)
     assert found.keys() == {f"images/{name}.jpg" for name in "bcd"}
-    assert "values that are no class: 9, not 0, 1, 255" in found["images/b.jpg"]
+    assert "values that are not a class: 9, not 0, 1, 255" in found["images/b.jpg"]
     assert "8 x 6, not 6 x 8 (height x width); it must be upright" in found["images/c.jpg"]
     assert "cannot be decoded" in found["images/d.jpg"]
     (folder / "masks" / "a.png").write_bytes((folder / "images" / "a.jpg").read_bytes())
     inventory = data.audit(load_masks(folder), progress=False).inventory.text()
-    assert "1  the mask has values that are no class: images 1" in inventory
+    assert "1  the mask has values that are not a class: images 1" in inventory
