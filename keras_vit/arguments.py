@@ -27,7 +27,10 @@ _REMEDIES = {
     (".xlsx", ".xls", ".ods"): "Save the spreadsheet as CSV UTF-8.",
     (".zip", ".tar", ".gz", ".tgz", ".7z"): "Unpack the archive and pass the folder.",
     (".parquet",): "Save its images as files, and list their names and labels in a CSV file.",
-    (".json",): "List names and labels in a CSV file; COCO masks need `--task segmentation`.",
+    (".json",): (
+        "List names and labels in a CSV file; COCO's masks need `--task segmentation`, its boxes "
+        "`--task detection`."
+    ),
 }
 
 

@@ -36,3 +36,7 @@ FEW_STEPS = 100
 
 # Bytes of a configuration, which has about 3 kB. YAML takes 15 seconds for a megabyte.
 MAX_YAML = 2**18
+
+# Names of the folders of images and of masks in a dataset for segmentation, in lowercase.
+IMAGE_FOLDERS = ("images", "image", "imgs", "jpegimages")
+MASK_FOLDERS = ("masks", "mask", "labels", "annotations", "segmentationclass")

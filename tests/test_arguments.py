@@ -197,7 +197,11 @@ def test_image_source_names_what_may_be_there_and_the_nearest(
             for suffix in (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".TGZ")
         ),
         (".parquet", "Save its images as files, and list their names and labels in a CSV file."),
-        (".json", "List names and labels in a CSV file; COCO masks need `--task segmentation`."),
+        (
+            ".json",
+            "List names and labels in a CSV file; COCO's masks need `--task segmentation`, its "
+            "boxes `--task detection`.",
+        ),
     ],
 )
 def test_image_source_says_what_to_do_with_other_files(

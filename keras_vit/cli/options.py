@@ -41,7 +41,8 @@ server_option = functools.partial(option, panel="Server")
 DATA_HELP = (
     "A folder with one subfolder of images per class, a table (.csv, .tsv, .jsonl), a folder "
     "with labels.csv, tfds:NAME, hf:NAME, or digits (of scikit-learn; no download). For "
-    "segmentation: a folder with images/ and masks/, or COCO's annotations (.json)."
+    "segmentation: a folder with images/ and masks/, or COCO's annotations (.json). For detection: "
+    "Pascal VOC, COCO or YOLO."
 )
 
 

@@ -48,14 +48,16 @@ def train(
     on_bad_box: Annotated[
         choices.OnBadBox,
         opt.image_option(
-            "Boxes without area or outside of the image: list and drop them, or stop."
+            "Boxes without area, outside of the image, not finite or of unknown classes: list and "
+            "drop them, or stop."
         ),
     ] = "drop",
     task: opt.TaskOption = "classification",
     recipe: Annotated[
         str | None,
         opt.recipe_option(
-            "Recipe (`keras-vit recipes`). Default: finetune, or from_scratch with random weights."
+            "Recipe (`keras-vit recipes`). Default: that of the task, finetune for classes; with "
+            "--weights none from_scratch."
         ),
     ] = None,
     set_: opt.SetOption = None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit import arguments, image_formats
-from keras_vit.constants import MAX_LINKS
+from keras_vit.constants import IMAGE_FOLDERS, MASK_FOLDERS, MAX_LINKS
 from keras_vit.image_conversion import reading, tables
 
 FORMATS = {"jpg": "JPEG", "png": "PNG"}  # suffix -> name of the format in Pillow
@@ -43,14 +43,20 @@ def walk(
     above: set[Path],
     max_side: int | None,
     visits: Counter[Path] | None = None,
+    masks: bool = False,
 ) -> Iterator[File]:
-    """Yields all files and folders below a folder; stops at cyclic symbolic links."""
+    """Yields all files and folders below a folder; stops at cyclic symbolic links.
+
+    Files in a folder of masks beside one of images, such as `masks/` and `images/`, are not
+    converted: JPEG would change the values of pixels.
+    """
     visits = Counter() if visits is None else visits
     try:
         paths = sorted(folder.iterdir())
     except PermissionError:
         yield File(prefix, failure="no permission to read this folder")
         return
+    has_images = any(path.name.lower() in IMAGE_FOLDERS for path in paths)
     for path in paths:
         name = prefix + path.name
         if os.path.isdir(path):  # unlike Path.is_dir, False without permission
@@ -61,13 +67,15 @@ def walk(
                 yield File(name, failure=f"more than {MAX_LINKS} links lead to this folder")
             else:
                 yield File(name, FOLDER)
-                yield from walk(path, f"{name}/", above | {real}, max_side, visits)
+                below = masks or (has_images and path.name.lower() in MASK_FOLDERS)
+                yield from walk(path, f"{name}/", above | {real}, max_side, visits, below)
         elif not os.path.exists(path):
             yield File(name, failure="a broken link, or no permission")
         elif not path.is_file():
             yield File(name, "Skipped pipes, sockets and devices")
         elif not name.startswith(PREFIX):
             file = inspected(path, name, max_side)
+            file.convert &= not masks
             if path.is_symlink() and not (file.format or file.is_table or file.failure):
                 file.outcome = "Skipped links to files other than images and tables"
             yield file

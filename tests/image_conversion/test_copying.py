@@ -39,6 +39,15 @@ def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
     ]
 
 
+def test_masks_beside_images_are_not_converted(tmp_path: Path) -> None:
+    for name in ("train/images/a.png", "train/masks/a.png", "mask/b.png", "other/c.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        PIL.Image.new("I;16", (5, 7), 300).save(tmp_path / name)
+    files = copying.walk(tmp_path, "", {tmp_path}, None)
+    converted = {file.name for file in files if file.convert}
+    assert converted == {"train/images/a.png", "mask/b.png", "other/c.png"}  # a class called mask
+
+
 def test_walk_ends_where_links_lead_to_links(tmp_path: Path) -> None:
     link_twice(tmp_path)
     found = found_in(tmp_path / "0")

@@ -11,13 +11,12 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from keras_vit.arguments import shortlist
+from keras_vit.constants import IMAGE_FOLDERS, MASK_FOLDERS
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import MAX_CLASSES, Masks, stored_values
 from keras_vit.storage.find_files import find_files
 from keras_vit.storage.paths import AnyPath, files_of, reference, to_path
 
-IMAGE_FOLDERS = ("images", "image", "imgs", "jpegimages")
-MASK_FOLDERS = ("masks", "mask", "labels", "annotations", "segmentationclass")
 _SUFFIX = re.compile(r"_(mask|labels?|l|seg|segmentation|labelids|gtfine_labelids)$", re.I)
 _PHOTO_SUFFIX = re.compile(r"_leftimg8bit$", re.I)
 # Folders of images and of masks, and endings of the names of their files.

@@ -277,7 +277,7 @@ def test_annotations_are_named_with_their_kind(tmp_path: Path, name: str, kind: 
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_bytes(b"")
     (tmp_path / "zz.json").write_bytes(b"")
-    assert unusable_annotations(tmp_path).startswith(f"; {name} contains {kind}, which")
+    assert unusable_annotations(tmp_path).startswith(f"; {name} contains {kind}. For")
 
 
 def test_images_and_tables_are_no_annotations(tmp_path: Path) -> None:
