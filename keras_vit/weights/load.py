@@ -142,7 +142,7 @@ def _rows(
         TensorReport("dropped", "", (), origins.get(name, (name,)), checkpoint.tensors[name].shape)
         for name in dropped
     ]
-    rows += [TensorReport("left", names=(name,)) for name in checkpoint.left]
+    rows += [TensorReport("left", names=(name,)) for name in checkpoint.ignored]
     return tuple(rows)
 
 

@@ -57,13 +57,13 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
     names = dict(checkpoint.names)
     table = names.pop(POSITIONS, ())
     names |= {name: table for name in (POSITION, PREFIX_POSITION) if name in tensors}
-    left = checkpoint.left + (() if POSITION in tensors else table)  # computed positions
+    ignored = checkpoint.ignored + (() if POSITION in tensors else table)  # computed positions
     return checkpoint.replace(
         tensors=tensors,
         inferred=config.get_config() | {"position_grid": config.grid},
         preprocessing=preprocessing,
         names=names,
-        left=left,
+        ignored=ignored,
         notes={},
     )
 

@@ -119,7 +119,7 @@ def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
     if prefix := _PREFIX.match(shared):
         dialects += [dataclasses.replace(dialect, prefix=prefix[0]) for dialect in dialects]
     for dialect in dialects:
-        if dialect.speaks(tensors):
+        if dialect.matches(tensors):
             return dialect
     if any("patch_encoder/projection" in name for name in tensors):
         raise ValueError(

@@ -178,7 +178,7 @@ def _hub_notes(preprocessing: Preprocessing, config: models.ViTConfig) -> list[s
 def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]:
     """Returns notes on fields that other programs would infer wrongly from the tensors."""
     believed = infer_fields(tensors)
-    believed |= dialect_for(format, config).numerics(believed)
+    believed |= dialect_for(format, config).implied_fields(believed)
     actual = config.get_config() | {"position_grid": config.grid}
     fields = ["gelu", "epsilon", *(["pooling"] if config.classes else [])]
     if format == "npz" and "position_grid" in believed:  # read as a square grid if possible

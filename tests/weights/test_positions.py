@@ -76,7 +76,7 @@ def test_settle_positions() -> None:
 
 def test_place_positions() -> None:
     names = {POSITIONS: ("pos:0",)}
-    checkpoint = Checkpoint("m", TABLE, TRAITS, dialect="vit_keras", names=names, left=("left",))
+    checkpoint = Checkpoint("m", TABLE, TRAITS, dialect="vit_keras", names=names, ignored=("left",))
     placed = place_positions(checkpoint, (15, 14))
     table = TABLE[POSITIONS]
     np.testing.assert_array_equal(placed.tensors["patch_encoder/position"][4, 6], table[35])
@@ -84,7 +84,7 @@ def test_place_positions() -> None:
     assert placed.inferred["prefix_position"] is True
     assert (placed.inferred["position_grid"], placed.inferred["image_size"]) == ((5, 7), (15, 14))
     assert placed.names["patch_encoder/position"] == ("pos:0",)
-    assert placed.left == ("left",)
+    assert placed.ignored == ("left",)
 
 
 def test_place_positions_without_those_of_prefix_tokens() -> None:

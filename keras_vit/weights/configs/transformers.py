@@ -44,7 +44,7 @@ class _ModelType(NamedTuple):
     dialect: str
     architecture: str
     written: Mapping[str, str]
-    suits: Callable[[ViTConfig], bool] = lambda config: True
+    supports: Callable[[ViTConfig], bool] = lambda config: True
 
 
 _DINOV2 = (
@@ -58,7 +58,7 @@ _BEIT = {"layer_scale_init_value": "layer_scale", "use_mean_pooling": "norm_afte
 _VIT = _ModelType("huggingface", "ViT", _MLP | _DROPOUTS | _BIAS)
 # The first type that suits a configuration is written.
 _TYPES = {
-    "vit": _VIT._replace(suits=lambda config: not config.distillation_token),
+    "vit": _VIT._replace(supports=lambda config: not config.distillation_token),
     "deit": _VIT._replace(architecture="DeiT"),
     "vit_mae": _VIT,
     "dinov2": _ModelType("dinov2", "Dinov2", _DINOV2, lambda config: not config.register_tokens),
@@ -161,7 +161,7 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
 def model_type_of(config: ViTConfig) -> str:
     """Returns the `model_type` of a model configuration."""
     dialect = dialect_for("huggingface", config).name
-    return next(n for n, t in _TYPES.items() if t.dialect == dialect and t.suits(config))
+    return next(n for n, t in _TYPES.items() if t.dialect == dialect and t.supports(config))
 
 
 def pooling_of(config: ViTConfig) -> str:

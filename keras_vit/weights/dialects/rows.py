@@ -47,7 +47,7 @@ _GROUPS = {
 }
 # Parts that are not optional in most libraries.
 USUAL = ("class token", "positions", "patch bias", "qkv bias")
-# Axes of each kernel of a layer that has several in the library.
+# Axes of each kernel of a layer that has several kernels in the library.
 _PARTS = {"DU": "DE", "DV": "DE", "DW": "DM"}
 # Axes of kernel and bias, if heads and head size are separate axes.
 _HEADS_APART = {"DE": ("DKd -> D(Kd)", "Kd -> (Kd)"), "ED": ("KdD -> (Kd)D", "D")}
@@ -96,28 +96,30 @@ def group(
     part of all rows. Without `key_bias`, only queries and values may have a bias. In the names for
     PyTorch, `/` stands for `.` as well.
     """
-    for (layer, (axes, usual)), name in zip(_GROUPS[kind].items(), names, strict=False):
+    for (layer, (axes, layer_part)), name in zip(_GROUPS[kind].items(), names, strict=False):
         if not name:
             continue
         theirs = tuple(scope + one for one in ((name,) if isinstance(name, str) else name))
-        own = part or ("" if usual in USUAL and usual not in optional else usual)
+        is_required = layer_part in USUAL and layer_part not in optional
+        row_part = part or ("" if is_required else layer_part)
         axes = axes if len(theirs) == 1 else _PARTS[axes]
-        both = (axes, axes[-1])
+        kernel_axes, bias_axes = axes, axes[-1]
         if variables[1] == TORCH:  # whose weights are (outputs, inputs)
             theirs = tuple(one.replace("/", ".") for one in theirs)
             transposed = f"{axes[::-1]} -> {axes}"
-            both = (axes.replace("PQCD", "DCPQ") if "(" in axes else transposed, axes[-1])
+            kernel_axes = axes.replace("PQCD", "DCPQ") if "(" in axes else transposed
         elif heads_apart:
-            both = _HEADS_APART.get(axes, both)
+            kernel_axes, bias_axes = _HEADS_APART.get(axes, (kernel_axes, bias_axes))
         if axes.startswith("1") or layer.endswith("gamma"):
-            yield Row(layer, theirs[0], axes, own)
+            yield Row(layer, theirs[0], axes, row_part)
         elif axes == "D":
-            yield from norm(layer, theirs[0], variables[1], own)
+            yield from norm(layer, theirs[0], variables[1], row_part)
         else:
             kernel, bias = (tuple(one + variable for one in theirs) for variable in variables[0])
-            yield Row(f"{layer}/kernel", kernel, both[0], "" if own.endswith("bias") else own)
+            kernel_part = "" if row_part.endswith("bias") else row_part
+            yield Row(f"{layer}/kernel", kernel, kernel_axes, kernel_part)
             if key_bias or not layer.endswith("qkv"):
-                yield Row(f"{layer}/bias", bias, both[1], own)
+                yield Row(f"{layer}/bias", bias, bias_axes, row_part)
             else:
                 ours = layer.replace("qkv", "query_value_bias")
                 yield Row(ours, bias[::2], "D", part or "query and value bias")

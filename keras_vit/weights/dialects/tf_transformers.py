@@ -31,8 +31,8 @@ TF_TRANSFORMERS = Dialect(
         *group("block", LAYERS, scope="encoder/layer_._{block}/", optional=("qkv bias",)),
         *group("top", TOP),
     ),
-    marks=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
-    numerics=exact(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
-    left=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder
-    tidy=renamed(_published),
+    required_names=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
+    implied_fields=exact(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
+    ignored=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder
+    normalize=renamed(_published),
 )

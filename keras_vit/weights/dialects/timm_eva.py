@@ -16,7 +16,7 @@ _BIASES = (f"{_BLOCK}attn.q_bias", f"{_BLOCK}attn.v_bias")
 _TABLE = f"{_BLOCK}attn.relative_position_bias_table"
 
 
-def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
+def _implied_fields(inferred: Mapping[str, Any]) -> dict[str, Any]:
     fields = {"gelu": "exact", "epsilon": 1e-6, "position_interpolation": "bicubic_antialiased"}
     if "position_embedding" not in inferred:  # DINOv3
         fields |= {"position_embedding": "rotary", "position_rescale": 2.0, "epsilon": 1e-5}
@@ -46,10 +46,10 @@ TIMM_EVA = Dialect(
         *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
         *group("top", ("norm", "", "head"), ALL_TORCH),
     ),
-    marks=("patch_embed.proj.weight", "blocks.0.norm1.weight"),
-    any_mark=("blocks.0.gamma_1", "blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
+    required_names=("patch_embed.proj.weight", "blocks.0.norm1.weight"),
+    any_of_names=("blocks.0.gamma_1", "blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
     format="timm",
-    suits=lambda config: (
+    supports=lambda config: (
         config.position_embedding in ("rotary", "learned_rotary", "relative")
         or (config.qkv_bias and not config.key_bias)
     ),
@@ -60,8 +60,8 @@ TIMM_EVA = Dialect(
         ),
     },
     in_attention=("rotary", "learned_rotary", "relative"),
-    numerics=_numerics,
+    implied_fields=_implied_fields,
     # Positions that older files of BEiT contain, and that are computed here.
-    left=(r".*relative_position_index", r".*attn\.k_bias", r"rope\..*"),
+    ignored=(r".*relative_position_index", r".*attn\.k_bias", r"rope\..*"),
     loose_positions=True,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, exact
+from keras_vit.weights.dialects.dialect import Dialect, Named, exact
 from keras_vit.weights.dialects.rows import QKV, group
 
 _ATTENTION = "MultiHeadDotProductAttention_1"
@@ -27,14 +27,12 @@ _NUMBERED = {
 }
 
 _EMBEDDING = ("class_token/cls", "Transformer/posembed_input/pos_embedding", "embedding")
-_LAYERS = (
-    *("LayerNorm_0", tuple(f"{_ATTENTION}/{x}" for x in QKV), f"{_ATTENTION}/out"),
-    *("LayerNorm_2", "Dense_0", "Dense_1"),
-)
+_PROJECTIONS = (tuple(f"{_ATTENTION}/{x}" for x in QKV), f"{_ATTENTION}/out")
+_LAYERS = ("LayerNorm_0", *_PROJECTIONS, "LayerNorm_2", "Dense_0", "Dense_1")
 
 
-def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
-    named = keras_names.tidy(tensors, _PATTERNS, "embedding/kernel", "head")
+def _normalize(tensors: dict[str, np.ndarray]) -> Named:
+    named = keras_names.normalize(tensors, _PATTERNS, "embedding/kernel", "head")
     return {_unnumbered(name): entry for name, entry in named.items()}
 
 
@@ -56,8 +54,8 @@ VIT_KERAS = Dialect(
         *group("block", _LAYERS, scope="Transformer/encoderblock_{block}/"),
         *group("top", ("Transformer/encoder_norm", "pre_logits", "head")),
     ),
-    marks=("embedding/kernel", "Transformer/encoder_norm/gamma"),
-    numerics=exact(epsilon=1e-6, position_interpolation="bilinear_aligned"),
-    left=keras_names.LEFT,
-    tidy=_tidy,
+    required_names=("embedding/kernel", "Transformer/encoder_norm/gamma"),
+    implied_fields=exact(epsilon=1e-6, position_interpolation="bilinear_aligned"),
+    ignored=keras_names.IGNORED,
+    normalize=_normalize,
 )
