@@ -69,12 +69,13 @@ class NamedVariables(BaseLayer):
             store[variable.name] = keras.ops.convert_to_numpy(variable)
 
     def load_own_variables(self, store: Any) -> None:
-        held, wanted = set(store.keys()), {variable.name for variable in self._own_variables()}
-        if held != wanted:
+        stored = set(store.keys())
+        expected = {variable.name for variable in self._own_variables()}
+        if stored != expected:
             raise ValueError(
                 f"The file's layer {self.name} must contain "
-                f"{', '.join(sorted(wanted)) or 'nothing'}. Received: "
-                f"{', '.join(sorted(held)) or 'nothing'}"
+                f"{', '.join(sorted(expected)) or 'nothing'}. Received: "
+                f"{', '.join(sorted(stored)) or 'nothing'}"
             )
         for variable in self._own_variables():
             variable.assign(store[variable.name])

@@ -149,11 +149,11 @@ class Dense(keras.layers.Dense):
     """
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        finish = _finish(self.activation, self.compute_dtype)
-        chain = in_training(finish, training)
-        if chain is finish or self.bias is None:
+        plain = _bias_and_activation(self.activation, self.compute_dtype)
+        compiled = in_training(plain, training)
+        if compiled is plain or self.bias is None:
             return super().call(inputs, training=training)
-        return chain(ops.matmul(inputs, self.kernel), self.bias)
+        return compiled(ops.matmul(inputs, self.kernel), self.bias)
 
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None
@@ -163,7 +163,7 @@ class Dense(keras.layers.Dense):
 
 
 @functools.cache
-def _finish(activation: Callable[[Any], Any], dtype: str) -> Callable[..., Any]:
+def _bias_and_activation(activation: Callable[[Any], Any], dtype: str) -> Callable[..., Any]:
     def compute(product: Any, bias: Any) -> Any:
         wide = keras.backend.result_type(dtype, "float32")  # the bias' gradient is a long sum
         return ops.cast(activation(ops.cast(product, wide) + ops.cast(bias, wide)), dtype)

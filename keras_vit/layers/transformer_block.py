@@ -124,7 +124,7 @@ class TransformerBlock(BaseLayer):
         self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
         self.drop_path = self._part(StochasticDepth, self.stochastic_depth_rate, name="drop_path")
         # Whether the backward pass recomputes the block's activations instead of storing them
-        # (rematerialization): a property of a run, not of the model, so no argument.
+        # (rematerialization): a setting of a run, not of the model, so not an argument.
         self.remat = False
         # Number of first tokens whose outputs are computed, None for all; only for inference.
         self.num_queries: int | None = None
@@ -159,23 +159,23 @@ class TransformerBlock(BaseLayer):
 
     def _compute(self, inputs: Any, positions: Any, training: bool | None) -> Any:
         _, t, d_model = ops.shape(inputs)
-        z = self._in_one_matrix(inputs)  # (BT, D)
-        normed = self.norm_1(z, training=training)
+        z = self._as_matrix(inputs)  # (BT, D)
+        normalized = self.norm_1(z, training=training)
         if self.window_size is None:
             branch = self.attention(
-                normed,
+                normalized,
                 num_tokens=t,
                 num_queries=self.num_queries,
                 positions=positions,
                 training=training,
             )
         else:
-            branch = self._attend_in_windows(normed, t, training)
+            branch = self._attend_in_windows(normalized, t, training)
         if self.num_queries is not None:
             t = self.num_queries
-            z = self._in_one_matrix(inputs[:, :t])
+            z = self._as_matrix(inputs[:, :t])
         z = self._add_attention(z, branch, t, training)
-        z = self._add_perceptron(z, t, training)
+        z = self._add_mlp(z, t, training)
         return ops.reshape(z, (-1, t, d_model))  # (B, T, D)
 
     def _attend_in_windows(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
@@ -188,7 +188,7 @@ class TransformerBlock(BaseLayer):
         branch = ops.pad(branch, ((0, 0), (prefix, 0), (0, 0)))[:, : self.num_queries]
         return ops.reshape(branch, (-1, d_model))
 
-    def _in_one_matrix(self, inputs: Any) -> Any:
+    def _as_matrix(self, inputs: Any) -> Any:
         # Tokens of all examples in one matrix: oneDNN then fuses the residual sum with the product.
         return ops.reshape(ops.cast(inputs, self.variable_dtype), (-1, inputs.shape[-1]))
 
@@ -198,7 +198,7 @@ class TransformerBlock(BaseLayer):
             branch = self.scale_1(branch)
         return z + self._drop_path(branch, num_tokens, training)
 
-    def _add_perceptron(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
+    def _add_mlp(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
         branch = self.mlp(self.norm_2(z, training=training), training=training)
         if self.layer_scale is not None:
             branch = self.scale_2(branch)
