@@ -136,13 +136,13 @@ def list_weights(model: str | None = None) -> list[PublishedWeights]:
 
 def find_weights(model: str, name: str) -> PublishedWeights:
     """Returns the registry entry for published weights of a model, given their name."""
-    found = matches(model, name)
-    if len(found) == 1:
-        return found[0]
-    if found:
+    matching = matches(model, name)
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
         raise ValueError(
             "`weights` must identify one file, but several files match: use one of "
-            f"{', '.join(repr(row.name) for row in found)}. Received: weights={name!r}"
+            f"{', '.join(repr(row.name) for row in matching)}. Received: weights={name!r}"
         )
     rows = list_weights(model)
     if not rows:
@@ -173,13 +173,13 @@ def preprocessing_for(row: PublishedWeights) -> Preprocessing:
 
 
 def matches(model: str, name: str) -> list[PublishedWeights]:
-    """Returns a model's entries with this name or alias, or else those whose URL ends so."""
+    """Returns a model's entries with this name or alias, or else those whose URL ends in it."""
     rows = list_weights(model)
-    named = [row for row in rows if name == row.name or name in row.aliases]
+    same_name = [row for row in rows if name == row.name or name in row.aliases]
     if name in _GENERIC:
         return []
     ends = tuple(f"/{name.removeprefix('gs://')}{suffix}" for suffix in ("", ".npz"))
-    return named or [row for row in rows if any(f"/{url}".endswith(ends) for url in row.urls)]
+    return same_name or [row for row in rows if any(f"/{url}".endswith(ends) for url in row.urls)]
 
 
 @functools.cache

@@ -92,7 +92,7 @@ _PROCESSORS = {
 
 def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Returns the `ViTConfig` fields specified by a config.json."""
-    config = _of_images(config)
+    config = _vision_config(config)
     kind = config.get("model_type")
     if kind not in _TYPES:
         raise ValueError(
@@ -113,10 +113,10 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """Returns the model's image size, or None if config.json does not specify it."""
-    return image_sides(_of_images(config).get("image_size"))
+    return image_sides(_vision_config(config).get("image_size"))
 
 
-def _of_images(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _vision_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the content for images in the config.json of a model of images and texts."""
     kind = config.get("model_type")
     if kind not in _TOWERS:
@@ -138,8 +138,8 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
     size, crop = image_sides(config.get("size")), image_sides(config.get("crop_size"))
     if config.get("do_center_crop") and crop and size:
         # `shortest_edge` is the shorter side; two numbers, or one in old DeiT files, both sides.
-        whole = isinstance(config["size"], Mapping) and "shortest_edge" in config["size"]
-        resize = "crop" if whole else "squash_crop"
+        keeps_ratio = isinstance(config["size"], Mapping) and "shortest_edge" in config["size"]
+        resize = "crop" if keeps_ratio else "squash_crop"
         changes = {"size": crop, "resize": resize, "crop_fraction": _share(crop[0], min(size))}
     elif size:
         changes = {"size": size, "resize": "squash"}
@@ -174,20 +174,20 @@ def pooling_of(config: ViTConfig) -> str:
 
 def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str, Any]:
     """Returns the content of the config.json for a model configuration."""
-    cells = tuple((side or 0) // p for side, p in zip(config.image_size, config.patch, strict=True))
+    grid = tuple((side or 0) // p for side, p in zip(config.image_size, config.patch, strict=True))
     kind = model_type_of(config)
     _, architecture, written, _ = _TYPES[kind]
     ratio = None if "intermediate_size" in written else _mlp_ratio(config)
-    unequal = {
+    unsupported = {
         "image_size": config.image_size[0] != config.image_size[1] or None in config.image_size,
-        "position_grid": config.position_grid not in (None, cells),
+        "position_grid": config.position_grid not in (None, grid),
         "patch_size": config.patch[0] != config.patch[1],
         "representation_size": bool(config.classes and config.representation_size),
         "pooling": config.classes and config.pooling != pooling_of(config),
         "mlp_dim": ratio == 0,
     }
-    if wrong := [name for name, differs in unequal.items() if differs]:
-        values = ", ".join(f"{name}={getattr(config, name)}" for name in wrong)
+    if names := [name for name, is_unsupported in unsupported.items() if is_unsupported]:
+        values = ", ".join(f"{name}={getattr(config, name)}" for name in names)
         raise ValueError(
             "A model for the transformers library must have square images and patches, and must "
             f"classify from the class token without a representation layer. Received: {values}. "
