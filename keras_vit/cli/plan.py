@@ -89,7 +89,11 @@ def parse_bytes(text: str) -> int:
 
 def _text(model: str, found: Plan) -> str:
     """Formats a plan as text with at most 100 columns."""
-    recipe, (height, width), numbers = found.recipe, found.config.usual_size, found.to_json()
+    recipe, (height, width), numbers = (
+        found.recipe,
+        found.config.default_image_size,
+        found.to_json(),
+    )
     what = "inference" if found.inference else f"training with {recipe.optimizer}"
     if not found.inference and recipe.remat:
         what += ", gradient checkpointing"
