@@ -89,11 +89,8 @@ def parse_bytes(text: str) -> int:
 
 def _text(model: str, found: Plan) -> str:
     """Formats a plan as text with at most 100 columns."""
-    recipe, (height, width), numbers = (
-        found.recipe,
-        found.config.default_image_size,
-        found.to_json(),
-    )
+    recipe, numbers = found.recipe, found.to_json()
+    height, width = found.config.default_image_size
     what = "inference" if found.inference else f"training with {recipe.optimizer}"
     if not found.inference and recipe.remat:
         what += ", gradient checkpointing"
