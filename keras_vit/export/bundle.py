@@ -74,12 +74,11 @@ class Bundle:
         """Formats the results as a table, and names the smallest verified TFLite files."""
         lines = [table(self.results)]
         quantizations = [r for r in self.results if r.name in tflite.QUANTIZATIONS]
-        verified = [r for r in quantizations if r.ok]
+        passed = [r for r in quantizations if r.ok]
         refused = [r.name for r in quantizations if not r.ok]
-        if verified:
-            name = _smallest(verified)
-            lines.append(f"The smallest TFLite file that matches the model is {name}.")
-        calibrated = [r for r in verified if r.name in tflite.CALIBRATED]
+        if passed:
+            lines.append(f"The smallest TFLite file that matches the model is {_smallest(passed)}.")
+        calibrated = [r for r in passed if r.name in tflite.CALIBRATED]
         if calibrated:
             lines.append(f"The smallest with integer activations is {_smallest(calibrated)}.")
         if refused:
@@ -262,7 +261,7 @@ def bundle(
             results = verify(
                 artifacts, compared, expected, folder / "verification", progress=bool(verbose)
             )
-            _require_agreement(results, compared.names, is_listed)
+            _check(results, compared.names, is_listed)
             for artifact, result in zip(artifacts, results, strict=True):
                 if not result.ok:
                     artifact.path.unlink()
@@ -348,9 +347,7 @@ def _shuffled(total: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(total)
 
 
-def _require_agreement(
-    results: Sequence[ArtifactComparison], names: Sequence[str], is_listed: bool
-) -> None:
+def _check(results: Sequence[ArtifactComparison], names: Sequence[str], is_listed: bool) -> None:
     """Raises `VerificationError` if a required artifact disagrees with the Keras model."""
     optional = () if is_listed else tflite.QUANTIZATIONS.keys() - {"float32"}
     disagreeing = [r for r in results if not r.ok and r.name not in optional]

@@ -12,9 +12,9 @@ from keras_vit.export.saved_model import EXTRA
 MANIFEST = "manifest.json"
 
 
-def write_manifests(served: Path, others: Path, content: dict[str, Any]) -> None:
+def write_manifests(served: Path, other_files: Path, content: dict[str, Any]) -> None:
     """Writes a manifest with file hashes into the SavedModel, and into a folder of other files."""
-    for folder, target in ((served, served / EXTRA), (others, others)):
+    for folder, target in ((served, served / EXTRA), (other_files, other_files)):
         hashes = {
             str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)}
             for path in sorted(folder.rglob("*"))

@@ -72,7 +72,7 @@ class MultiHeadSelfAttention(NamedVariables):
     Reference: https://arxiv.org/abs/2010.11929
     """
 
-    # Whether 1 / sqrt(d) is folded into the query weights; never so in a saved model.
+    # Whether 1 / sqrt(d) is folded into the query weights; always False in a saved model.
     scale_folded = False
     # Whether a subclass reads or changes the attention weights; a fused kernel returns none.
     needs_weights = False

@@ -54,7 +54,7 @@ class BaseLayer(keras.layers.Layer):
 
 
 class NamedVariables(BaseLayer):
-    """Base layer that saves its own variables by name instead of by number.
+    """Base layer that saves its variables by name instead of by index.
 
     A file then identifies variables that only some models have.
 

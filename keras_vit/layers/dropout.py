@@ -28,7 +28,7 @@ _SEEDS: ContextVar[tuple[list[Any], Iterator[Any] | None] | None] = ContextVar(
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
     """Seed generator with separate seeds for each replica of a `tf.distribute` strategy.
 
-    Under a `tf.distribute` strategy, all replicas read the same generator state. With Keras' own
+    Under a `tf.distribute` strategy, all replicas read the same generator state. With Keras'
     generator they would drop the same units: N replicas would share one mask instead of using N
     different masks.
 
@@ -36,7 +36,7 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
         seed: Integer seed; by default derived from `keras.utils.set_random_seed`.
 
     Examples:
-        >>> generator = ReplicaSeedGenerator(seed=3)  # on one device as Keras' own
+        >>> generator = ReplicaSeedGenerator(seed=3)  # on one device as in Keras
         >>> [int(part) for part in keras.ops.convert_to_numpy(generator.next())]
         [3, 0]
     """

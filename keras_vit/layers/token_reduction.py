@@ -230,8 +230,8 @@ class MergingBlock(ReducingBlock):
     attention_class = _ProportionalAttention
 
     def call(self, inputs: Any, sizes: Any = None, training: bool | None = None) -> tuple[Any, Any]:
-        known = ops.ones(ops.shape(inputs)[:2], self.variable_dtype) if sizes is None else sizes
-        return self._compute_reduced(inputs, known, {"sizes": sizes}, training)
+        initial = ops.ones(ops.shape(inputs)[:2], self.variable_dtype) if sizes is None else sizes
+        return self._compute_reduced(inputs, initial, {"sizes": sizes}, training)
 
     def _reduce(self, z: Any, keys_or_scores: Any, sizes: Any, new_length: int) -> tuple[Any, Any]:
         keys = ops.cast(keys_or_scores, z.dtype)  # in half precision, too many would be equal

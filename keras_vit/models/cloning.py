@@ -133,7 +133,7 @@ def _float_dtypes(layer: Any) -> set[str]:
 
 
 def is_float(layer: Any) -> bool:
-    """Returns whether a layer computes in floating point; False if bare operation or quantized."""
+    """Returns whether a layer computes in floating point; False for operations or if quantized."""
     return bool(_float_dtypes(layer)) and layer.quantization_mode is None
 
 

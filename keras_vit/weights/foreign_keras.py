@@ -70,7 +70,7 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
 
 
 def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
-    """Adds the `ViTConfig` fields found in layer configurations to a checkpoint."""
+    """Adds the `ViTConfig` fields in layer configurations to a checkpoint."""
     config_fields: dict[str, Any] = {}
     for layer in layers:
         config = layer.get("config", {})

@@ -25,9 +25,9 @@ _TOWER = _MLP | {"attention_dropout": "attention_dropout_rate"}
 _MASK = {"use_mask_token": "mask_token"}
 _REGISTERS = {"num_register_tokens": "register_tokens"}
 _RANDOM_POSITIONS = {f"pos_embed_{x}": f"position_{x}" for x in ("shift", "jitter", "rescale")}
-# Fields that are read, of any type; these and those of the type are written.
+# Fields of every type, which are read and written.
 _READ = {"num_attention_heads": "num_heads", "layer_norm_eps": "epsilon"}
-# Only values of keys that this package computes; a missing key has this value.
+# Keys with the only value that this package supports, which is also that of a missing key.
 _REQUIRED = {"pooler_act": "tanh", "rope_theta": 100.0}
 
 
@@ -38,7 +38,7 @@ class _ModelType(NamedTuple):
         dialect: Name of the dialect of its weights.
         architecture: Name of its classes, without the ending.
         written: Fields by their key, besides those of every type.
-        suits: Whether the type is written for a configuration in this dialect.
+        supports: Whether the type is written for a configuration in this dialect.
     """
 
     dialect: str
@@ -56,7 +56,7 @@ _DINOV3 = {
 }
 _BEIT = {"layer_scale_init_value": "layer_scale", "use_mean_pooling": "norm_after_pooling"}
 _VIT = _ModelType("huggingface", "ViT", _MLP | _DROPOUTS | _BIAS)
-# The first type that suits a configuration is written.
+# The first type that supports a configuration is written.
 _TYPES = {
     "vit": _VIT._replace(supports=lambda config: not config.distillation_token),
     "deit": _VIT._replace(architecture="DeiT"),
@@ -117,7 +117,7 @@ def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _vision_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the content for images in the config.json of a model of images and texts."""
+    """Returns `vision_config` of a model of images and texts, otherwise the whole config.json."""
     kind = config.get("model_type")
     if kind not in _TOWERS:
         return config

@@ -93,7 +93,7 @@ class Dialect:
         alternatives: Other names of the same variables: part -> condition for writing it.
         implied_fields: Function that returns the fields of `ViTConfig` that are fixed by the
             library's code and not stored in files, given the fields inferred from a file.
-        left: Patterns of names to ignore deliberately, for example of a decoder.
+        ignored: Patterns of names to ignore deliberately, for example of a decoder.
         normalize: Converts names and tensors of older or newer files to those of the table.
         loose_positions: Whether a position table may lack rows for the prefix tokens.
         bare_registers: Whether a position table has no rows for the register tokens. They are
@@ -311,7 +311,7 @@ def exact(**fields: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 def _gaps(indices: Iterable[Index]) -> set[Index]:
     """Returns the indices that are missing from a sequence 0, 1, ..., for error messages.
 
-    Never returns more indices than it is given, however large their numbers are.
+    Never returns more indices than `indices` has, however large their numbers are.
     """
     numbers_at: dict[tuple[Index, str, Index], set[int]] = collections.defaultdict(set)
     for index in indices:

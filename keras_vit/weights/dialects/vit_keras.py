@@ -33,14 +33,14 @@ _LAYERS = ("LayerNorm_0", *_PROJECTIONS, "LayerNorm_2", "Dense_0", "Dense_1")
 
 def _normalize(tensors: dict[str, np.ndarray]) -> Named:
     named = keras_names.normalize(tensors, _PATTERNS, "embedding/kernel", "head")
-    return {_unnumbered(name): entry for name, entry in named.items()}
+    return {_with_variable_name(name): entry for name, entry in named.items()}
 
 
-def _unnumbered(name: str) -> str:
+def _with_variable_name(name: str) -> str:
     layer, _, key = name.rpartition("/")
     variables = _NUMBERED.get(layer.rpartition("/")[2], ("kernel", "bias"))
-    known = key.isdecimal() and int(key) < len(variables)
-    return f"{layer}/{variables[int(key)]}" if known else name
+    is_index = key.isdecimal() and int(key) < len(variables)
+    return f"{layer}/{variables[int(key)]}" if is_index else name
 
 
 # layers.py, vit.py and utils.py (`apply_embedding_weights`) of
