@@ -167,11 +167,9 @@ def runtime(
         outputs.append(run(pixels[index : index + batch_size]))
         _progress(index + len(outputs[-1]), len(pixels))
     np.save(folder / f"{name}.npy", np.concatenate(outputs))
-    batch = pixels[:batch_size]
-    runners = {str(count): build(path, count)[0] for count in threads}
-    return {
-        count: _milliseconds(partial(run, batch)) / batch_size for count, run in runners.items()
-    }
+    first = pixels[:batch_size]
+    runners = {str(n): build(path, n)[0] for n in threads}
+    return {n: _milliseconds(partial(run, first)) / batch_size for n, run in runners.items()}
 
 
 def _milliseconds(run: Callable[[], Any]) -> float:

@@ -68,25 +68,22 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
         content=_table(content_properties_type=_FEATURE, content_properties=_table()),
         associated_files=[labels],
     )
-    descriptions: dict[str, str] = {}
+    texts: dict[str, str] = {}
     if preprocessing.set_threshold is not None:
         covered = f"which contains the true class with probability {preprocessing.coverage}"
-        descriptions = {
-            "set": f"The prediction set, {covered}.",
-            "set_size": "Number of its classes.",
-        }
+        texts = {"set": f"The prediction set, {covered}.", "set_size": "Number of its classes."}
     if preprocessing.ood_threshold is not None:
-        descriptions |= {
+        texts |= {
             "ood_score": "Out-of-distribution score, about 1 for images like the training images.",
             "in_distribution": f"Whether the score is at most {preprocessing.ood_threshold:.3f}.",
         }
     if preprocessing.training_images is not None:
-        descriptions |= {
+        texts |= {
             "nearest": f"Nearest of `training_images` in {preprocessing_files.PREPROCESSING}.",
             "nearest_similarity": "Their cosine similarities.",
         }
     outputs = {"probabilities": probabilities} | {
-        name: _table(name=name, description=text) for name, text in descriptions.items()
+        name: _table(name=name, description=text) for name, text in texts.items()
     }
     model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
     order = ["probabilities"]

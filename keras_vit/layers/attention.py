@@ -94,12 +94,12 @@ class MultiHeadSelfAttention(NamedVariables):
         self.position_embedding, self.position_grid = position_embedding, position_grid
         self.kind = POSITIONS[position_embedding]
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
-        self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
+        self.dropout = self._sublayer(Dropout, self.dropout_rate, name="dropout")
         self.input_spec = keras.layers.InputSpec(min_ndim=2, max_ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         d_model = arguments.hidden_size(input_shape[-1], self.num_heads)
-        self.qkv = self._part(
+        self.qkv = self._sublayer(
             keras.layers.Dense,
             3 * d_model,
             use_bias=self.qkv_bias and self.key_bias,
@@ -107,7 +107,7 @@ class MultiHeadSelfAttention(NamedVariables):
             kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_avg", "uniform"),
             name="qkv",
         )
-        self.out = self._part(keras.layers.Dense, d_model, name="out")
+        self.out = self._sublayer(keras.layers.Dense, d_model, name="out")
         self.qkv.build(input_shape)
         self.out.build(input_shape)
         self.query_value_bias = None

@@ -23,7 +23,7 @@ class BaseLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self._quantized = quantized or {}  # from `get_config`
 
-    def _part(self, kind: type[Any], *args: Any, name: str, **kwargs: Any) -> Any:
+    def _sublayer(self, kind: type[Any], *args: Any, name: str, **kwargs: Any) -> Any:
         """Creates a sublayer with the dtype policy and the `trainable` flag of this layer."""
         stored = dict(self._quantized.get(name, {}))
         if config := stored.get("quantization_config"):  # Keras' layers require the object

@@ -90,7 +90,7 @@ class MLP(BaseLayer):
         self.mlp_dim = arguments.positive_int("mlp_dim", mlp_dim)
         self.gelu, self.swiglu, self.norm_epsilon = gelu, bool(swiglu), norm_epsilon
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
-        self.expand = self._part(
+        self.expand = self._sublayer(
             Dense,
             self.mlp_dim * (1 + self.swiglu),
             activation=None if swiglu else _FUNCTIONS[gelu],
@@ -98,11 +98,11 @@ class MLP(BaseLayer):
         )
         self.norm = None
         if norm_epsilon is not None:
-            self.norm = self._part(LayerNorm, epsilon=norm_epsilon, name="norm")
-        self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
+            self.norm = self._sublayer(LayerNorm, epsilon=norm_epsilon, name="norm")
+        self.dropout = self._sublayer(Dropout, self.dropout_rate, name="dropout")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        self.reduce = self._part(keras.layers.Dense, input_shape[-1], name="reduce")
+        self.reduce = self._sublayer(keras.layers.Dense, input_shape[-1], name="reduce")
         self.expand.build(input_shape)
         self.reduce.build((*input_shape[:-1], self.mlp_dim))
         if self.norm is not None:

@@ -96,7 +96,7 @@ class PatchEncoder(NamedVariables):
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         self.kind = POSITIONS[position_embedding]
         self.kind.check(self.hidden_size)
-        self.projection = self._part(
+        self.projection = self._sublayer(
             keras.layers.Dense,
             self.hidden_size,
             use_bias=self.patch_bias,

@@ -97,8 +97,8 @@ class TransformerBlock(BaseLayer):
         self.layer_scale = layer_scale
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         self.stochastic_depth_rate = arguments.rate("stochastic_depth_rate", stochastic_depth_rate)
-        self.norm_1 = self._part(self.norm_class, epsilon=epsilon, name="norm_1")
-        self.attention = self._part(
+        self.norm_1 = self._sublayer(self.norm_class, epsilon=epsilon, name="norm_1")
+        self.attention = self._sublayer(
             self.attention_class,
             num_heads,
             qkv_bias=qkv_bias,
@@ -108,8 +108,8 @@ class TransformerBlock(BaseLayer):
             position_grid=position_grid,
             name="attention",
         )
-        self.norm_2 = self._part(self.norm_class, epsilon=epsilon, name="norm_2")
-        self.mlp = self._part(
+        self.norm_2 = self._sublayer(self.norm_class, epsilon=epsilon, name="norm_2")
+        self.mlp = self._sublayer(
             MLP, mlp_dim, gelu, dropout_rate, swiglu, epsilon if mlp_norm else None, name="mlp"
         )
         self.num_heads, self.qkv_bias = self.attention.num_heads, self.attention.qkv_bias
@@ -119,10 +119,12 @@ class TransformerBlock(BaseLayer):
         self.attention_dropout_rate = self.attention.dropout_rate
         self.mlp_dim, self.gelu = self.mlp.mlp_dim, self.mlp.gelu
         if layer_scale is not None:
-            self.scale_1 = self._part(LayerScale, layer_scale, name="scale_1")
-            self.scale_2 = self._part(LayerScale, layer_scale, name="scale_2")
-        self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
-        self.drop_path = self._part(StochasticDepth, self.stochastic_depth_rate, name="drop_path")
+            self.scale_1 = self._sublayer(LayerScale, layer_scale, name="scale_1")
+            self.scale_2 = self._sublayer(LayerScale, layer_scale, name="scale_2")
+        self.dropout = self._sublayer(Dropout, self.dropout_rate, name="dropout")
+        self.drop_path = self._sublayer(
+            StochasticDepth, self.stochastic_depth_rate, name="drop_path"
+        )
         # Whether the backward pass recomputes the block's activations instead of storing them
         # (rematerialization): a setting of a run, not of the model, so not an argument.
         self.remat = False

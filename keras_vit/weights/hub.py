@@ -47,7 +47,7 @@ def fetch_repository(repository: str) -> Path:
         )
     for name in (*(name for name in _CONFIGS if name in files), *weights):
         lfs = files[name].get("lfs") or {}  # only for large files
-        download = fetch(
+        file = fetch(
             [f"{HUB}/{repository}/resolve/{revision}/{name}"],
             name,
             folder=folder,
@@ -58,10 +58,9 @@ def fetch_repository(repository: str) -> Path:
             check=None if lfs else functools.partial(_check_blob, files[name].get("blobId")),
         )
         if lfs and "https" not in listing.level:
-            level = "the SHA-256 in a listing of unknown origin"
-            download = dataclasses.replace(download, level=level)
+            file = dataclasses.replace(file, level="the SHA-256 in a listing of unknown origin")
         if lfs:
-            accept(download)
+            accept(file)
     return listing.path.parent
 
 

@@ -75,10 +75,8 @@ def _checked(kind: type, values: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     if kind is Preprocessing:
         hints[NAMES_IN_FILES] = hints.pop("class_names")
-    if invalid := [
-        n for n, value in values.items() if n not in hints or not _fits(value, hints[n])
-    ]:
-        raise ValueError(f"unknown fields, or fields of the wrong type: {', '.join(invalid)}")
+    if wrong := [n for n, value in values.items() if n not in hints or not _fits(value, hints[n])]:
+        raise ValueError(f"unknown fields, or fields of the wrong type: {', '.join(wrong)}")
     return values
 
 

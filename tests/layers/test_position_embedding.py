@@ -36,9 +36,8 @@ def test_sincos_2d_makes_no_table_of_any_size() -> None:
 
 
 def _turned(kind: Rotary, x: np.ndarray, grid: tuple[int, int], prefix: int = 0) -> np.ndarray:
-    return numpy(
-        kind.rotate(ops.convert_to_tensor(x), kind.attention_inputs(grid, prefix, x.shape[-1]))
-    )
+    inputs = kind.attention_inputs(grid, prefix, x.shape[-1])
+    return numpy(kind.rotate(ops.convert_to_tensor(x), inputs))
 
 
 @pytest.mark.parametrize("kind", [Rotary(), LearnedRotary()], ids=lambda kind: kind.name)

@@ -50,17 +50,15 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
         fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels
     # DeiT III and DINOv2, which has no classifier; other models with layer scale average patches.
     positions = inferred.get("position_embedding")
-    has_scale = (
-        inferred.get("layer_scale") and inferred.get("class_token") and positions != "relative"
-    )
+    scaled = inferred.get("layer_scale") and inferred.get("class_token") and positions != "relative"
     # EVA-02 was trained with CLIP's preprocessing, the first BEiT with that of the official models.
     is_clip = inferred.get("pre_norm") or positions == "learned_rotary"
     is_distilled = inferred.get("distillation_token")
-    if is_clip or (has_scale and not inferred.get("classes")):
+    if is_clip or (scaled and not inferred.get("classes")):
         fields["crop_fraction"] = 1.0
     if is_clip and not is_grayscale:
         fields |= {"mean": CLIP_MEAN, "std": CLIP_STD}
-    elif not is_grayscale and (is_torchvision or is_distilled or has_scale or _is_mae(checkpoint)):
+    elif not is_grayscale and (is_torchvision or is_distilled or scaled or _is_mae(checkpoint)):
         fields |= {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     return Preprocessing(**fields)
 
@@ -68,8 +66,6 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
 def _is_mae(checkpoint: Checkpoint) -> bool:
     """Returns whether a file contains MAE's decoder, or its fixed position of the class token."""
     table = checkpoint.tensors.get(POSITIONS)
-    has_fixed_class = (
-        table is not None and checkpoint.inferred.get("class_token") and not table[0].any()
-    )
+    is_fixed = table is not None and checkpoint.inferred.get("class_token") and not table[0].any()
     has_decoder = any("decoder_embed" in name for name in checkpoint.ignored)
-    return checkpoint.dialect in _WITH_SEVERAL and bool(has_fixed_class or has_decoder)
+    return checkpoint.dialect in _WITH_SEVERAL and bool(is_fixed or has_decoder)

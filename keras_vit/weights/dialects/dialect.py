@@ -231,11 +231,9 @@ class Dialect:
         if config.stem_blocks is not None:
             sizes["C"] = len(tensors[PROJECTION]) // math.prod(config.patch)
         chosen = {part for part, condition in self.alternatives.items() if condition(config)}
-        norm_part = NORM_AFTER_POOLING if config.norm_after_pooling else ""
+        norm = NORM_AFTER_POOLING if config.norm_after_pooling else ""
         replaced = {row.ours for row in self.rows if row.part in chosen}
-        rows = [
-            r for r in self.rows if r.part == norm_part or not r.ours.startswith("encoder_norm/")
-        ]
+        rows = [r for r in self.rows if r.part == norm or not r.ours.startswith("encoder_norm/")]
         rows = [
             row
             for row in rows

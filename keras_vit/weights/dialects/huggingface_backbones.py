@@ -44,9 +44,7 @@ DINOV2 = Dialect(
     ),
     required_names=("embeddings.cls_token", "encoder.layer.0.layer_scale1.lambda1"),
     format="huggingface",
-    supports=lambda config: (
-        config.layer_scale is not None and config.position_embedding == "learned"
-    ),
+    supports=lambda config: config.position_embedding == "learned" and bool(config.layer_scale),
     alternatives=_GATED,
     implied_fields=_dinov2_fields,
     ignored=(r"classifier\..*",),
@@ -75,9 +73,7 @@ DINOV3 = Dialect(
     ),
     required_names=("embeddings.cls_token", "layer.0.layer_scale1.lambda1"),
     format="huggingface",
-    supports=lambda config: (
-        config.position_embedding == "rotary" and config.layer_scale is not None
-    ),
+    supports=lambda config: config.position_embedding == "rotary" and bool(config.layer_scale),
     alternatives=_GATED,
     in_attention=("rotary",),
     implied_fields=exact(epsilon=1e-5, position_embedding="rotary", position_rescale=2.0),
@@ -166,9 +162,7 @@ BEIT = Dialect(
     ),
     required_names=("embeddings.cls_token", f"encoder.layer.0.{_BEIT_TABLE}"),
     format="huggingface",
-    supports=lambda config: (
-        config.position_embedding == "relative" and config.layer_scale is not None
-    ),
+    supports=lambda config: config.position_embedding == "relative" and bool(config.layer_scale),
     in_attention=("relative",),
     implied_fields=exact(epsilon=1e-12),
     ignored=(r"lm_head\..*", r".*relative_position_index"),
