@@ -110,7 +110,7 @@ def _normalize(epsilon: float, dtype: str, affine: bool = True) -> Callable[...,
 
 
 def is_plain(layer: keras.layers.LayerNormalization) -> bool:
-    """Returns whether a layer norm is over the last axis and has both gamma and beta."""
+    """Returns whether a layer norm normalizes the last axis and has both gamma and beta."""
     config = layer.get_config()
     has_both = config["scale"] and config["center"] and not config.get("rms_scaling")
     return bool(has_both and config["axis"] in (-1, [-1], (-1,)))

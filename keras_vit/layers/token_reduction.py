@@ -72,8 +72,7 @@ def merge(tokens: Any, sizes: Any, matching: Matching) -> tuple[Any, Any]:
     sizes = take_tokens(sizes, matching.remaining) + ops.matmul(assignment, merged_sizes)
     # The mean of x and the merged y_i of sizes s_i is x + sum of s_i / s (y_i - x).
     shares = merged_sizes / take_tokens(sizes, matching.targets)
-    targets = take_tokens(remaining, matching.targets)
-    differences = take_tokens(tokens, matching.merged) - targets  # (B, r, D)
+    differences = take_tokens(tokens, matching.merged) - take_tokens(remaining, matching.targets)
     return remaining + ops.matmul(assignment, shares * differences), sizes[..., 0]
 
 

@@ -122,9 +122,7 @@ class TransformerBlock(BaseLayer):
             self.scale_1 = self._sublayer(LayerScale, layer_scale, name="scale_1")
             self.scale_2 = self._sublayer(LayerScale, layer_scale, name="scale_2")
         self.dropout = self._sublayer(Dropout, self.dropout_rate, name="dropout")
-        self.drop_path = self._sublayer(
-            StochasticDepth, self.stochastic_depth_rate, name="drop_path"
-        )
+        self.drop_path = self._sublayer(StochasticDepth, stochastic_depth_rate, name="drop_path")
         # Whether the backward pass recomputes the block's activations instead of storing them
         # (rematerialization): a setting of a run, not of the model, so not an argument.
         self.remat = False

@@ -128,8 +128,7 @@ def count_tokens(config: ViTConfig) -> int:
 def count_attended(config: ViTConfig) -> list[tuple[int, int]]:
     """Returns the number of queries in each block's attention, and of keys for each query."""
     t = count_tokens(config)
-    sizes_and_strides = zip(config.default_image_size, config.stride, strict=True)
-    sides = [size // stride for size, stride in sizes_and_strides]
+    sides = [n // step for n, step in zip(config.default_image_size, config.stride, strict=True)]
 
     def attended(window: int | None) -> tuple[int, int]:
         if window is None:

@@ -33,7 +33,7 @@ class Checkpoint:
         dialect: Name of the `Dialect` that the file follows.
         names: Tensor names in the file by variable path; several names for concatenated tensors.
         ignored: Names of tensors in the file that are ignored deliberately.
-        loose_positions: Whether the table under `POSITIONS` may lack rows for the prefix tokens.
+        optional_prefix: Whether the table under `POSITIONS` may lack rows for the prefix tokens.
             `inferred` then contains the more likely layout, see `has_prefix_rows`.
         notes: Sentences on what was ignored or assumed when the file was read, by topic.
     """
@@ -45,7 +45,7 @@ class Checkpoint:
     dialect: str = "keras"
     names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     ignored: tuple[str, ...] = ()
-    loose_positions: bool = False
+    optional_prefix: bool = False
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def replace(self, **changes: Any) -> Checkpoint:

@@ -30,7 +30,7 @@ def fit(
     new_grid = config.grid
     method = checkpoint.inferred.get("position_interpolation", config.position_interpolation)
     # The number of relative positions determines only a square grid.
-    traits = checkpoint.inferred if RELATIVE in tensors else position_traits(tensors, loose=False)
+    traits = checkpoint.inferred if RELATIVE in tensors else position_traits(tensors)
     old_grid = traits.get("position_grid")
     kind = POSITIONS[config.position_embedding]
     shapes = kind.shapes(new_grid, config.hidden_size)

@@ -26,7 +26,7 @@ _DETERMINED = (
 
 
 def infer_fields(
-    tensors: Mapping[str, np.ndarray], *, loose_positions: bool = False
+    tensors: Mapping[str, np.ndarray], *, optional_prefix: bool = False
 ) -> dict[str, Any]:
     """Returns the `ViTConfig` fields determined by the names and shapes of tensors."""
     num_tokens = positions.prefix_numbers(tensors)
@@ -59,7 +59,7 @@ def infer_fields(
         "pooling": "map" if "pooling/probe" in tensors else pooling,
         **_stem_fields(tensors),
     }
-    return inferred | positions.position_traits(tensors, loose=loose_positions)
+    return inferred | positions.position_traits(tensors, optional_prefix=optional_prefix)
 
 
 def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:

@@ -46,8 +46,10 @@ def grid_of(number: int) -> tuple[int, int] | None:
     return (side, side) if side and side * side == number else None
 
 
-def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[str, Any]:
-    """Infers config fields from position embeddings; if `loose`, prefix tokens may have none."""
+def position_traits(
+    tensors: Mapping[str, np.ndarray], *, optional_prefix: bool = False
+) -> dict[str, Any]:
+    """Infers config fields from position embeddings, which may lack rows for prefix tokens."""
     p = _num_prefix(tensors)
     if RELATIVE in tensors:
         offsets = grid_of(len(tensors[RELATIVE]) - 3)
@@ -64,7 +66,9 @@ def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[s
         has_prefix, num_patches = not p, len(tensors[PATCH_POSITIONS])
     elif POSITIONS in tensors:
         has_prefix, num_patches = True, len(tensors[POSITIONS]) - p
-        if loose and p:  # ambiguous without an image size, unless exactly one layout is square
+        if (
+            optional_prefix and p
+        ):  # ambiguous without an image size, unless exactly one layout is square
             layouts = _possible_layouts(len(tensors[POSITIONS]), p)
             has_prefix, num_patches = layouts.popitem() if len(layouts) == 1 else (True, 0)
     else:
@@ -168,7 +172,7 @@ def try_split_positions(tensors: Tensors, config: ViTConfig) -> bool:
 
 
 def join_positions(
-    tensors: Mapping[str, np.ndarray], config: ViTConfig, *, loose: bool = True
+    tensors: Mapping[str, np.ndarray], config: ViTConfig, *, optional_prefix: bool = True
 ) -> dict[str, np.ndarray]:
     """Joins all position embeddings in one tensor, as in other libraries' files."""
     tensors, name = dict(tensors), POSITIONS
@@ -178,7 +182,7 @@ def join_positions(
         prefix = np.zeros((1, config.num_prefix_tokens, config.hidden_size), "float32")
     elif POSITION in tensors:
         table = tensors.pop(POSITION)
-        if config.num_prefix_tokens and not config.prefix_position and not loose:
+        if config.num_prefix_tokens and not config.prefix_position and not optional_prefix:
             name = PATCH_POSITIONS
     else:
         return tensors
@@ -213,7 +217,7 @@ def _num_prefix(tensors: Mapping[str, np.ndarray]) -> int:
 
 def _num_ambiguous_prefix(checkpoint: Checkpoint) -> int:
     """Returns the number of prefix tokens if they may lack position embeddings, else 0."""
-    is_ambiguous = checkpoint.loose_positions and POSITIONS in checkpoint.tensors
+    is_ambiguous = checkpoint.optional_prefix and POSITIONS in checkpoint.tensors
     return _num_prefix(checkpoint.tensors) if is_ambiguous else 0
 
 
@@ -229,7 +233,7 @@ def _with_grid(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpo
     if num_prefix_rows not in (0, p):
         return None
     config_fields = {"position_grid": grid, "prefix_position": num_prefix_rows == p}
-    return checkpoint.replace(inferred=checkpoint.inferred | config_fields, loose_positions=False)
+    return checkpoint.replace(inferred=checkpoint.inferred | config_fields, optional_prefix=False)
 
 
 def _split(tensors: Tensors, table: np.ndarray, grid: tuple[int, int], p: int) -> None:

@@ -36,7 +36,7 @@ def loose(rows: int, prefix: int) -> Checkpoint:
         POSITIONS: np.zeros((rows, 6)),
         "patch_encoder/register_tokens": np.zeros((1, prefix, 6)),
     }
-    return Checkpoint("a", tensors, {}, loose_positions=True)
+    return Checkpoint("a", tensors, {}, optional_prefix=True)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_has_prefix_rows(
 
 
 def test_has_prefix_rows_of_a_table_that_is_told() -> None:
-    checkpoint = loose(9, 5).replace(loose_positions=False)
+    checkpoint = loose(9, 5).replace(optional_prefix=False)
     assert has_prefix_rows(checkpoint, (3, 3))
     assert not has_prefix_rows(checkpoint.replace(inferred={"prefix_position": False}), (2, 2))
 
@@ -119,7 +119,7 @@ def test_join_positions_and_split_them_again(
     learned = {} if "position_embedding" in changes else {POSITION: normal(5, 7, 24)}
     if config.num_prefix_tokens and config.prefix_position and learned:
         learned[PREFIX_POSITION] = normal(1, 1, 24)
-    joined = join_positions(learned, config, loose=loose)
+    joined = join_positions(learned, config, optional_prefix=loose)
     assert {key: table.shape for key, table in joined.items()} == {name: (rows, 24)}
     assert try_split_positions(joined, config)
     assert joined.keys() == learned.keys()

@@ -95,8 +95,8 @@ class Dialect:
             library's code and not stored in files, given the fields inferred from a file.
         ignored: Patterns of names to ignore deliberately, for example of a decoder.
         normalize: Converts names and tensors of older or newer files to those of the table.
-        loose_positions: Whether a position table may lack rows for the prefix tokens.
-        bare_registers: Whether a position table has no rows for the register tokens. They are
+        optional_prefix: Whether a position table may lack rows for the prefix tokens.
+        no_register_rows: Whether a position table has no rows for the register tokens. They are
             read as zeros, and added to the tokens to be written.
         packed: Tensors of files that concatenate several tensors of the table along the first
             axis: name in the file -> names in the table.
@@ -123,8 +123,8 @@ class Dialect:
     implied_fields: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda inferred: {}
     ignored: tuple[str, ...] = ()
     normalize: Normalize = lambda tensors: {n: (n, tensor) for n, tensor in tensors.items()}
-    loose_positions: bool = False
-    bare_registers: bool = False
+    optional_prefix: bool = False
+    no_register_rows: bool = False
     packed: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prefix: str = ""
@@ -184,9 +184,9 @@ class Dialect:
             parts = [row.layout.read(named.pop(name), sizes) for name in names]
             variables[ours] = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
             origins[ours] = tuple(file_names[name] for name in names)
-        if self.bare_registers:
+        if self.no_register_rows:
             insert_registers(variables)
-        inferred = infer_fields(variables, loose_positions=self.loose_positions)
+        inferred = infer_fields(variables, optional_prefix=self.optional_prefix)
         inferred |= self.implied_fields(inferred)
         letters = {"num_heads": "K", "channels": "C"}
         # The projection of a hybrid has the channels of the feature map, not of the image.
@@ -201,7 +201,7 @@ class Dialect:
         notes |= {p: f"{source}: {note}" for p, note in self.notes.items() if _any(p, tensors)}
         ignored = tuple(file_names[name] for name in ignored)
         checkpoint = Checkpoint(source, variables, inferred, None, self.name, origins, ignored)
-        return checkpoint.replace(loose_positions=self.loose_positions, notes=notes)
+        return checkpoint.replace(optional_prefix=self.optional_prefix, notes=notes)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
         """Converts a model's weights to the tensor names and layouts of this library.
@@ -222,10 +222,10 @@ class Dialect:
                 f"The format {format!r} must support the model's positions. Received: "
                 f"position_embedding={kind!r}. Write this model in the 'keras' format."
             )
-        if self.bare_registers:
+        if self.no_register_rows:
             tensors = fold_registers(tensors, config)
             config = config.replace(prefix_position=True)
-        tensors = join_positions(tensors, config, loose=self.loose_positions)
+        tensors = join_positions(tensors, config, optional_prefix=self.optional_prefix)
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
         sizes |= {"P": config.patch[0], "Q": config.patch[1], "C": config.channels}
         if config.stem_blocks is not None:

@@ -49,7 +49,7 @@ DINOV2 = Dialect(
     implied_fields=_dinov2_fields,
     ignored=(r"classifier\..*",),
     normalize=renamed(lambda name: re.sub(r"^dinov2(_with_registers)?\.", "", name)),
-    bare_registers=True,
+    no_register_rows=True,
     notes={
         r"classifier\..*": "the classifier of the class token and the mean of the patches, in one "
         "vector, is not read; the model returns the class token"

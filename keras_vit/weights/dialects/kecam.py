@@ -66,5 +66,5 @@ KECAM = Dialect(
     implied_fields=exact(epsilon=1e-6, position_interpolation="bilinear"),
     ignored=IGNORED,
     normalize=lambda tensors: normalize(tensors, _PATTERNS, "stem_conv/kernel", "predictions"),
-    loose_positions=True,
+    optional_prefix=True,
 )

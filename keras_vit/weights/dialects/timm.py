@@ -46,5 +46,5 @@ TIMM = Dialect(
     ignored=(r"decoder_.*", r"mask_token"),
     # The names of a stem without stages (R+Ti/16) become those of stems with stages.
     normalize=renamed(lambda name: _BARE_STEM.sub(rf"{_STEM}.\1.", name)),
-    loose_positions=True,
+    optional_prefix=True,
 )

@@ -63,5 +63,5 @@ TIMM_EVA = Dialect(
     implied_fields=_implied_fields,
     # Positions that older files of BEiT contain, and that are computed here.
     ignored=(r".*relative_position_index", r".*attn\.k_bias", r"rope\..*"),
-    loose_positions=True,
+    optional_prefix=True,
 )
