@@ -301,7 +301,7 @@ def renamed(rename: Callable[[str], str]) -> Normalize:
     return lambda tensors: {rename(name): (name, tensor) for name, tensor in tensors.items()}
 
 
-def exact(**fields: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def exact_gelu(**fields: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Returns an `implied_fields` function for a library that always uses the exact GELU."""
     return lambda inferred: {"gelu": "exact", **fields}
 

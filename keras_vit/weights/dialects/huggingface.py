@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from keras_vit.weights.dialects.dialect import Dialect, exact, renamed
+from keras_vit.weights.dialects.dialect import Dialect, exact_gelu, renamed
 from keras_vit.weights.dialects.rows import ALL_TORCH, QKV, group
 
 # Layers of the models for PyTorch and for TensorFlow.
@@ -47,7 +47,7 @@ HUGGING_FACE = Dialect(
         *group("top", TOP, ALL_TORCH),
     ),
     required_names=("embeddings.cls_token", "embeddings.patch_embeddings.projection.weight"),
-    implied_fields=exact(epsilon=1e-12, position_interpolation="bicubic"),
+    implied_fields=exact_gelu(epsilon=1e-12, position_interpolation="bicubic"),
     # The decoder of a masked autoencoder, and the token for masked patches.
     ignored=(r"decoder\..*", r"embeddings\.mask_token"),
     normalize=renamed(_published),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row, exact, renamed
+from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row, exact_gelu, renamed
 from keras_vit.weights.dialects.huggingface import EMBEDDING, LAYERS
 from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, group, norm
 
@@ -76,7 +76,7 @@ DINOV3 = Dialect(
     supports=lambda config: config.position_embedding == "rotary" and bool(config.layer_scale),
     alternatives=_GATED,
     in_attention=("rotary",),
-    implied_fields=exact(epsilon=1e-5, position_embedding="rotary", position_rescale=2.0),
+    implied_fields=exact_gelu(epsilon=1e-5, position_embedding="rotary", position_rescale=2.0),
     normalize=renamed(lambda name: re.sub(r"^model\.layer\.", "layer.", name)),
 )
 
@@ -164,7 +164,7 @@ BEIT = Dialect(
     format="huggingface",
     supports=lambda config: config.position_embedding == "relative" and bool(config.layer_scale),
     in_attention=("relative",),
-    implied_fields=exact(epsilon=1e-12),
+    implied_fields=exact_gelu(epsilon=1e-12),
     ignored=(r"lm_head\..*", r".*relative_position_index"),
     normalize=_beit_names,
     notes={rf"(beit\.)?encoder\.{_TABLE}": "every block has a copy of the shared position table"},

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_vit.weights.dialects.dialect import Dialect, exact
+from keras_vit.weights.dialects.dialect import Dialect, exact_gelu
 from keras_vit.weights.dialects.keras_names import IGNORED, normalize
 from keras_vit.weights.dialects.rows import NORM, group, norm
 
@@ -63,7 +63,7 @@ KECAM = Dialect(
         *group("top", ("out_ln", "", "predictions")),
     ),
     required_names=("stem_conv/kernel", _EMBEDDING[1], "block0_attn_ln/gamma"),
-    implied_fields=exact(epsilon=1e-6, position_interpolation="bilinear"),
+    implied_fields=exact_gelu(epsilon=1e-6, position_interpolation="bilinear"),
     ignored=IGNORED,
     normalize=lambda tensors: normalize(tensors, _PATTERNS, "stem_conv/kernel", "predictions"),
     optional_prefix=True,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.weights.dialects.dialect import Dialect, Named, Row, exact
+from keras_vit.weights.dialects.dialect import Dialect, Named, Row, exact_gelu
 from keras_vit.weights.dialects.rows import ALL_NUMBERED, QKV, group
 
 _TOKENS = "vit_patching_and_embedding"
@@ -82,6 +82,6 @@ KERAS_HUB = Dialect(
         *group("top", ("vit_encoder/ln", "pre_logits", "predictions"), ALL_NUMBERED),
     ),
     required_names=(f"{_TOKENS}/patch_embedding/0", "vit_encoder/ln/0"),
-    implied_fields=exact(epsilon=1e-6),
+    implied_fields=exact_gelu(epsilon=1e-6),
     normalize=_normalize,
 )

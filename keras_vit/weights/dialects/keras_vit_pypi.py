@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, Named, exact
+from keras_vit.weights.dialects.dialect import Dialect, Named, exact_gelu
 from keras_vit.weights.dialects.rows import QKV, group
 
 _CLASS_TOKEN = "add_cls_token/class_token_weight"
@@ -55,7 +55,7 @@ KERAS_VIT_PYPI = Dialect(
         *group("top", ("layer_norm", "pre_logits", "mlp_head")),
     ),
     required_names=("patch_embedding/conv2d/kernel", _CLASS_TOKEN),
-    implied_fields=exact(epsilon=1e-6),
+    implied_fields=exact_gelu(epsilon=1e-6),
     ignored=keras_names.IGNORED,
     normalize=_normalize,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from keras_vit.weights.dialects.dialect import Dialect, exact, renamed
+from keras_vit.weights.dialects.dialect import Dialect, exact_gelu, renamed
 from keras_vit.weights.dialects.huggingface import EMBEDDING, LAYERS, TOP
 from keras_vit.weights.dialects.rows import group
 
@@ -32,7 +32,7 @@ TF_TRANSFORMERS = Dialect(
         *group("top", TOP),
     ),
     required_names=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
-    implied_fields=exact(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
+    implied_fields=exact_gelu(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
     ignored=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder
     normalize=renamed(_published),
 )

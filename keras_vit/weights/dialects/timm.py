@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, renamed
-from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, USUAL, group, norm, stem
+from keras_vit.weights.dialects.rows import ALL_TORCH, COMMON_PARTS, TORCH, group, norm, stem
 
 _STEM = "patch_embed.backbone.stem"
 _UNIT = "patch_embed.backbone.stages.{stage}.blocks.{unit}."
@@ -32,9 +32,9 @@ TIMM = Dialect(
     "timm",
     (
         *stem(_ROOT, _UNIT, ("conv", "norm"), _SHORTCUT, "oiab -> abio", ALL_TORCH),
-        *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
+        *group("embedding", EMBEDDING, ALL_TORCH, optional=COMMON_PARTS),
         *norm("pre_norm", "norm_pre", TORCH, "norm before the blocks"),
-        *group("block", BLOCK, ALL_TORCH, scope="blocks.{block}.", optional=USUAL),
+        *group("block", BLOCK, ALL_TORCH, scope="blocks.{block}.", optional=COMMON_PARTS),
         *group("scales", ("ls1.gamma", "ls2.gamma"), ALL_TORCH, scope="blocks.{block}."),
         *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
         *group("pooling", _POOLING, ALL_TORCH, scope="attn_pool."),

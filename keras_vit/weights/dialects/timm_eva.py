@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row
-from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, USUAL, group, norm
+from keras_vit.weights.dialects.rows import ALL_TORCH, COMMON_PARTS, TORCH, group, norm
 from keras_vit.weights.dialects.timm import BLOCK, EMBEDDING
 
 _BLOCK = "blocks.{block}."
@@ -35,8 +35,8 @@ TIMM_EVA = Dialect(
     "timm_eva",
     "timm (DINOv3, EVA-02, BEiT)",
     (
-        *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
-        *group("block", BLOCK, ALL_TORCH, scope=_BLOCK, optional=USUAL),
+        *group("embedding", EMBEDDING, ALL_TORCH, optional=COMMON_PARTS),
+        *group("block", BLOCK, ALL_TORCH, scope=_BLOCK, optional=COMMON_PARTS),
         *group("scales", ("gamma_1", "gamma_2"), ALL_TORCH, scope=_BLOCK),
         Row("block_{block}/attention/query_value_bias", _BIASES, "D", "query and value bias"),
         Row("block_{block}/attention/relative_position", _TABLE, "NK", "relative positions"),

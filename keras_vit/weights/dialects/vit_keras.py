@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, Named, exact
+from keras_vit.weights.dialects.dialect import Dialect, Named, exact_gelu
 from keras_vit.weights.dialects.rows import QKV, group
 
 _ATTENTION = "MultiHeadDotProductAttention_1"
@@ -55,7 +55,7 @@ VIT_KERAS = Dialect(
         *group("top", ("Transformer/encoder_norm", "pre_logits", "head")),
     ),
     required_names=("embedding/kernel", "Transformer/encoder_norm/gamma"),
-    implied_fields=exact(epsilon=1e-6, position_interpolation="bilinear_aligned"),
+    implied_fields=exact_gelu(epsilon=1e-6, position_interpolation="bilinear_aligned"),
     ignored=keras_names.IGNORED,
     normalize=_normalize,
 )
