@@ -215,7 +215,7 @@ class Constructor:
                 row = registry.find_weights(self.__name__, text)
                 _require_classes(row.classes, text, classes)
             checkpoint = weight_files.read_checkpoint(weights, self.__name__)
-            # Another number is not the default: the classifier is new, with a warning.
+            # With another number than the default, the classifier is new, with a warning.
             if keeps_head and classes == self.config.classes:
                 _require_classes(checkpoint.inferred.get("classes"), text, classes)
         inferred = checkpoint.inferred if checkpoint else {}
@@ -273,7 +273,7 @@ class Constructor:
             dtype=dtype,
         )
         if dtype is not None and keras.dtype_policies.get(dtype).name == "mixed_float16":
-            # `compile` scales the loss if the policy of the model is this one.
+            # `compile` scales the loss if the policy of the model is mixed_float16.
             model.dtype_policy, model.autocast = dtype, False
         if checkpoint:
             config_fields = {"position_interpolation": config.position_interpolation}

@@ -21,7 +21,7 @@ _RUN_MODEL = "last.keras"
 # Libraries by a key of their configuration files, and the keys of preprocessing there.
 _LIBRARIES = {"pretrained_cfg": timm, "model_cfg": open_clip}
 _PREPROCESSING = ("pretrained_cfg", "preprocess_cfg")
-# In the order of preference.
+# In order of preference.
 _WEIGHT_FILES = (
     *("model.safetensors", "model.safetensors.index.json", "tf_model.h5"),
     *("pytorch_model.bin", "model.weights.h5"),
@@ -48,7 +48,7 @@ def read_folder(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkp
 
 
 def configure(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
-    """Adds what the configuration files in a folder contain to a checkpoint."""
+    """Adds the content of the configuration files in a folder to a checkpoint."""
     try:
         name = "open_clip_config" if checkpoint.dialect == "open_clip" else "config"
         return _with_config(checkpoint, _json(folder / f"{name}.json"), folder)
@@ -69,8 +69,8 @@ def _with_config(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -
     config_fields = library.read_config(config, str(folder))
     image_size = library.read_image_size(config)
     labels = library.read_labels(config, checkpoint.inferred.get("classes", 0))
-    # Integer pixel sizes are less exact than the metadata of this package's files, which are the
-    # base then. So the metadata have priority unless preprocessor_config.json was changed.
+    # The metadata of this package's files are more exact than integer pixel sizes, so they have
+    # priority unless preprocessor_config.json was changed.
     if not is_separate or image_config != transformers.write_preprocessing(preprocessing):
         preprocessing = library.read_preprocessing(image_config, preprocessing)
     if labels:

@@ -26,7 +26,7 @@ SCALINGS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "satellite": ((0.43, 0.411, 0.296), (0.213, 0.156, 0.143)),
 }
 
-# Where to read the licenses that forbid some uses, or ask for more than a copy of their text.
+# URLs of the licenses that forbid some uses, or require more than a copy of their text.
 _TERMS = {
     "BSD-3-Clause": "https://spdx.org/licenses/BSD-3-Clause.html",
     "CC-BY-NC-4.0": "https://creativecommons.org/licenses/by-nc/4.0/",

@@ -23,7 +23,7 @@ from keras_vit.weights.positions import infer_prefix_positions
 
 # No part of a name begins with a dot, as a path to another folder does.
 _HUB = re.compile(r"(?:hf://(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)|timm/(?P<timm>[\w-][\w.-]*))")
-# Before all tensor names, in checkpoints of models inside of other modules.
+# Prefix of all tensor names, in checkpoints of models that are part of other modules.
 _PREFIX = re.compile(r"(?:(?:module|_orig_mod|teacher|backbone|model|encoder)\.)+")
 _PASSWORD = re.compile(r"[\w+.-]+:/+[^/?#]*@")  # in a URL of any kind
 
@@ -140,7 +140,7 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
     checked: list[Checkpoint] = []  # a new download is not read twice
 
     def check(path: Path) -> None:
-        # Every zip CRC, and the names and shapes of all tensors.
+        # Checks every CRC of a zip file, and the names and shapes of all tensors.
         checkpoint = _read_file(path)
         classes = checkpoint.inferred["classes"]
         if classes != row.classes:

@@ -25,7 +25,7 @@ from keras_vit.weights.positions import fold_registers, insert_registers, join_p
 
 # Part of the table for models whose last norm comes after the pooling.
 NORM_AFTER_POOLING = "norm after pooling"
-# The only part that may exist in some units or blocks only.
+# The only part that some units or blocks of a model may lack.
 SHORTCUT = "shortcut"
 
 Index = tuple[tuple[str, int], ...]  # such as (("stage", 0), ("unit", 2))

@@ -22,7 +22,7 @@ _NEW_TO_PUBLISHED = {
     "LayerNorm_1": "LayerNorm_2",
     "MlpBlock_0": "MlpBlock_3",
 }
-# All positions in one table, and those of the patches only; the last name is older.
+# Tables of all positions, and of those of the patches only; the last name is older.
 _POSITIONS = "Transformer/posembed_input/pos_embedding"
 _PATCH_POSITIONS = ("pos_embedding", "Transformer/pos_embedding")
 _BLOCK_NAME = re.compile(r"(Transformer/encoderblock_\d+)/([^/]+)/(.+)")
@@ -95,7 +95,7 @@ FLAX = Dialect(
     _ROWS,
     required_names=("embedding/kernel", "Transformer/encoder_norm/scale"),
     implied_fields=_implied_fields,
-    # Of a training run of big_vision, and SigLIP's tower of texts, temperature and bias.
+    # Training state of big_vision, and SigLIP's text tower, temperature and bias.
     ignored=(r"opt/.*", r"chrono/.*", r"step", r"txt/.*", r"t", r"b"),
     normalize=_normalize,
 )

@@ -1,6 +1,6 @@
 """Weight names and layouts of Transformers' DINOv2, DINOv3, SigLIP, CLIP and BEiT.
 
-In files of SigLIP and CLIP, the tower of texts is ignored.
+In files of SigLIP and CLIP, the text tower is ignored.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _CLIP_POOLING = (
     *("probe", "attention/q", ("attention/k", "attention/v"), "attention/out_proj", "layernorm"),
     *("mlp/fc1", "mlp/fc2"),
 )
-# Models without the tower of texts are saved without `vision_model`.
+# Models without the text tower are saved without `vision_model`.
 _BARE = re.compile(r"(embeddings|encoder|pre_layrnorm|post_layernorm|head)\.")
 _EMBEDDINGS = "vision_model.embeddings."
 
