@@ -79,11 +79,11 @@ __all__ = [
     "ViTg14",
 ]
 
-# Keras' names of the poolings.
+# Names of the poolings in Keras.
 _POOLING_ALIASES = {"avg": "gap"}
 
-# Hint for a name that is near to none of the constructors.
-_USUAL = " Did you mean 'ViTTi16', 'ViTS16', 'ViTB16' or 'ViTL16'?"
+# Hint for a name that is similar to no constructor's.
+_EXAMPLES = " Did you mean 'ViTTi16', 'ViTS16', 'ViTB16' or 'ViTL16'?"
 
 
 class Constructor:
@@ -202,20 +202,20 @@ class Constructor:
                 f"{hint if hasattr(self.config, field) else nearest} Received: {field}={value!r}"
             )
         overrides = overrides or {}
-        known = [field.name for field in dataclasses.fields(models.ViTConfig)]
+        field_names = [field.name for field in dataclasses.fields(models.ViTConfig)]
         for field in overrides:
-            arguments.one_of("overrides", field, known)
+            arguments.one_of("overrides", field, field_names)
         arguments.one_of("pooling", pooling, (*POOLINGS, *_POOLING_ALIASES, None))
         if weights is None or isinstance(weights, Checkpoint):
             checkpoint = weights
         else:
             keeps_head, text = include_top and not reset_head, os.fspath(weights)
-            named = registry.matches(self.__name__, text) and not os.path.exists(text)
-            if keeps_head and named:  # before any download
+            is_published = registry.matches(self.__name__, text) and not os.path.exists(text)
+            if keeps_head and is_published:  # before any download
                 row = registry.find_weights(self.__name__, text)
                 _require_classes(row.classes, text, classes)
             checkpoint = weight_files.read_checkpoint(weights, self.__name__)
-            # Another number is not the default: the classifier is new, with a warning.
+            # With another number than the default, the classifier is new, with a warning.
             if keeps_head and classes == self.config.classes:
                 _require_classes(checkpoint.inferred.get("classes"), text, classes)
         inferred = checkpoint.inferred if checkpoint else {}
@@ -228,8 +228,8 @@ class Constructor:
             "position_interpolation": position_interpolation,
             "pooling": _POOLING_ALIASES.get(pooling or "", pooling or default_pooling),
         }
-        usual = (None, "token", "token_gap", "none", self.config.pooling)
-        if not checkpoint and chosen["pooling"] not in usual:
+        with_class_token = (None, "token", "token_gap", "none", self.config.pooling)
+        if not checkpoint and chosen["pooling"] not in with_class_token:
             chosen["class_token"] = bool(class_token)
         fields = {
             **fields_of_source(self.config, inferred, chosen, include_top),
@@ -243,20 +243,20 @@ class Constructor:
         if "position_grid" in overrides:
             grid = arguments.size_pair("position_grid", fields["position_grid"])
             inferred = inferred | {"position_grid": grid}
-        size = self.config
+        sizes = self.config
         if "patch_size" in fields:  # need not divide the default size of 224 pixels
             changes = {"image_size": (None, None), "position_embedding": "none"}
-            size = size.replace(patch_size=fields["patch_size"], **changes)
-        of_images = image_fields(self.config, size, inferred, input_tensor, input_shape)
-        config = self.config.replace(**{**of_images, **fields})
+            sizes = sizes.replace(patch_size=fields["patch_size"], **changes)
+        size_fields = image_fields(self.config, sizes, inferred, input_tensor, input_shape)
+        config = self.config.replace(**{**size_fields, **fields})
         if config.position_embedding == "none" and "position_grid" in overrides:
             raise ValueError(
                 "`overrides` must not contain `position_grid` for a model without position "
                 f"embeddings. Received: position_grid={config.position_grid}"
             )
         if checkpoint and has_table(config) and "prefix_position" not in overrides:
-            rows = has_prefix_rows(checkpoint, config.grid)
-            config = config.replace(prefix_position=rows)
+            prefix_position = has_prefix_rows(checkpoint, config.grid)
+            config = config.replace(prefix_position=prefix_position)
         preprocessing = _preprocessing(checkpoint, config, keep_labels=not reset_head)
         if class_names is not None:
             if include_top and len(class_names) != classes:
@@ -273,7 +273,7 @@ class Constructor:
             dtype=dtype,
         )
         if dtype is not None and keras.dtype_policies.get(dtype).name == "mixed_float16":
-            # `compile` scales the loss if the policy of the model is this one.
+            # `compile` scales the loss if the policy of the model is mixed_float16.
             model.dtype_policy, model.autocast = dtype, False
         if checkpoint:
             config_fields = {"position_interpolation": config.position_interpolation}
@@ -285,8 +285,8 @@ class Constructor:
                 resize_patches="patch_size" in fields,
                 report=True,
             )
-            unasked = {k: v for k, v in report.differing.items() if k not in overrides}
-            report = dataclasses.replace(report, differing=unasked)
+            differing = {k: v for k, v in report.differing.items() if k not in overrides}
+            report = dataclasses.replace(report, differing=differing)
             for note in report.notes() if include_top else (*report.read, *report.resized):
                 warnings.warn(note, UserWarning, stacklevel=2)
         return model
@@ -306,19 +306,19 @@ def _preprocessing(
 ) -> Preprocessing:
     """Returns the preprocessing of the weights, adapted to the model's image size."""
     base = default_preprocessing(config)
-    carried = (checkpoint and checkpoint.preprocessing) or base
-    labels = carried.class_names
-    if carried.num_channels != base.num_channels:
+    preprocessing = (checkpoint and checkpoint.preprocessing) or base
+    labels = preprocessing.class_names
+    if preprocessing.num_channels != base.num_channels:
         scaling = {name: getattr(base, name) for name in ("channels", "mean", "std")}
-        carried = dataclasses.replace(carried, **scaling)
-    kept = keep_labels and labels is not None and len(labels) == config.classes
+        preprocessing = dataclasses.replace(preprocessing, **scaling)
+    has_labels = keep_labels and labels is not None and len(labels) == config.classes
     # Thresholds require multi-label outputs, not a softmax.
-    several = kept and config.classifier_activation != "softmax"
+    multi_label = has_labels and config.classifier_activation != "softmax"
     return dataclasses.replace(
-        carried,
+        preprocessing,
         size=base.size,
-        class_names=labels if kept else None,
-        thresholds=carried.thresholds if several else None,
+        class_names=labels if has_labels else None,
+        thresholds=preprocessing.thresholds if multi_label else None,
     )
 
 
@@ -330,11 +330,11 @@ def constructor(name: str) -> Constructor:
 
 def require_name(name: str, others: Sequence[str] = ()) -> None:
     """Raises `ValueError` unless a name is that of a constructor or one of `others`."""
-    known = (*CONSTRUCTORS, *others)
-    # "vit" alone is as near to ViTS8 as to others.
-    vague = name.lower() == "vit" or not arguments.nearest(name, known)
-    hint = _USUAL if vague and name.lower().startswith("vit") else ""
-    arguments.one_of("model", name, known, hint)
+    names = (*CONSTRUCTORS, *others)
+    # "vit" alone is as similar to ViTS8 as to others.
+    is_vague = name.lower() == "vit" or not arguments.nearest(name, names)
+    hint = _EXAMPLES if is_vague and name.lower().startswith("vit") else ""
+    arguments.one_of("model", name, names, hint)
 
 
 CONSTRUCTORS = {name: Constructor(name) for name in PUBLISHED}

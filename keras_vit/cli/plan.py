@@ -89,7 +89,8 @@ def parse_bytes(text: str) -> int:
 
 def _text(model: str, plan: Plan) -> str:
     """Formats a plan as text with at most 100 columns."""
-    recipe, (height, width), numbers = plan.recipe, plan.config.usual_size, plan.to_json()
+    recipe, numbers = plan.recipe, plan.to_json()
+    height, width = plan.config.default_image_size
     purpose = "inference" if plan.inference else f"training with {recipe.optimizer}"
     if not plan.inference and recipe.remat:
         purpose += ", gradient checkpointing"

@@ -66,19 +66,19 @@ def add_class(
     signatures = signatures_of(folder, trust)
 
     def features(encoded: list[bytes]) -> predictor.Answers:
-        answer = signatures["features"](image_bytes=tf.constant(encoded))
-        messages = [message.decode() for message in answer["message"].numpy()]
-        return answer["features"].numpy(), messages
+        outputs = signatures["features"](image_bytes=tf.constant(encoded))
+        messages = [message.decode() for message in outputs["message"].numpy()]
+        return outputs["features"].numpy(), messages
 
-    found = []
-    for index, (row, message) in enumerate(predictor.rows(images, 32, list, features)):
+    vectors = []
+    for index, (vector, message) in enumerate(predictor.rows(images, 32, list, features)):
         if message:
             raise ValueError(
                 f"`images` must be images that can be read. Received: {images[index]!s}: {message}"
             )
-        found.append(row)
-    mean = np.mean(found, axis=0, keepdims=True)
+        vectors.append(vector)
+    mean = np.mean(vectors, axis=0, keepdims=True)
     rows = signatures["class_rows"](features=tf.constant(mean))["rows"].numpy()
-    added = ClassRows((*classes.names, name), np.concatenate([classes.rows, rows]))
-    files.write_bytes(path, added.to_bytes())
+    extended = ClassRows((*classes.names, name), np.concatenate([classes.rows, rows]))
+    files.write_bytes(path, extended.to_bytes())
     return path

@@ -74,13 +74,13 @@ class Bundle:
         """Formats the results as a table, and names the smallest verified TFLite files."""
         lines = [table(self.results)]
         quantizations = [r for r in self.results if r.name in tflite.QUANTIZATIONS]
-        kept = [r for r in quantizations if r.ok]
+        passed = [r for r in quantizations if r.ok]
         refused = [r.name for r in quantizations if not r.ok]
-        if kept:
-            lines.append(f"The smallest TFLite file that matches the model is {_smallest(kept)}.")
-        whole = [r for r in kept if r.name in tflite.CALIBRATED]
-        if whole:
-            lines.append(f"The smallest with integer activations is {_smallest(whole)}.")
+        if passed:
+            lines.append(f"The smallest TFLite file that matches the model is {_smallest(passed)}.")
+        calibrated = [r for r in passed if r.name in tflite.CALIBRATED]
+        if calibrated:
+            lines.append(f"The smallest with integer activations is {_smallest(calibrated)}.")
         if refused:
             lines.append(f"Left out for too many different predictions: {', '.join(refused)}.")
         return "\n".join(lines)
@@ -188,8 +188,8 @@ def bundle(
             print(text, flush=True)
 
     saved_model.require_tensorflow()
-    named = quantizations is not None and quantizations != "all"
-    for quantization in quantizations or () if named else ():
+    is_listed = quantizations is not None and quantizations != "all"
+    for quantization in quantizations or () if is_listed else ():
         arguments.one_of("quantizations", quantization, tuple(tflite.QUANTIZATIONS))
     for kind in runtimes:
         arguments.one_of("runtimes", kind, tuple(onnx_openvino.WRITERS))
@@ -212,7 +212,7 @@ def bundle(
         coverage, false_alarm_rate, nearest_images, prototypes, source.trained, source.held_out
     )
     confidence.check(exported.task)
-    checked = source.held_out if full or confidence.names() else source.sample(sample, seed)
+    compared = source.held_out if full or confidence.names() else source.sample(sample, seed)
     chosen = tflite.USUAL if quantizations is None else quantizations
     chosen = tflite.quantizations_of(source.model) if chosen == "all" else chosen
     calibration = source.calibration(seed) if tflite.CALIBRATED & set(chosen) else []
@@ -221,30 +221,30 @@ def bundle(
     directory = Path(directory)
     with output_folder.writing(directory, "export", ()), files.naming_full_disk(directory):
         _remove_leftovers(directory, name)
-        say(f"Predicting {len(checked)} images with the Keras model")
-        shown = int(bool(verbose) and sys.stdout.isatty())
-        expected = exported.task.predict(source.model, checked, verbose=shown)
+        say(f"Predicting {len(compared)} images with the Keras model")
+        progress = int(bool(verbose) and sys.stdout.isatty())
+        expected = exported.task.predict(source.model, compared, verbose=progress)
         if confidence.names():
             say(f"Preparing {', '.join(confidence.names())} with the training and held-out images")
             network, expected = exported.task.add_confidence(
-                exported.network, expected, confidence, shown
+                exported.network, expected, confidence, progress
             )
             exported = TrainedModel(exported.task, network, expected.preprocessing)
         # A hidden folder on the same disk, which a server ignores; verified files are renamed.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
-            staged = Path(hidden)
-            served, others = staged / "saved_model", staged / "files"
-            others.mkdir()
+            folder = Path(hidden)
+            served, other_files = folder / "saved_model", folder / "files"
+            other_files.mkdir()
             artifacts = [Artifact("saved_model", "saved_model", served, _AGREEMENTS[precision])]
             for quantization in chosen:
                 agreement = None if quantization == "float32" else min_agreement
-                path = others / f"{quantization}.tflite"
+                path = other_files / f"{quantization}.tflite"
                 artifacts.append(Artifact(quantization, "tflite", path, agreement))
             for kind in runtimes:
-                path = others / f"model.{onnx_openvino.WRITERS[kind][1]}"
+                path = other_files / f"model.{onnx_openvino.WRITERS[kind][1]}"
                 artifacts.append(Artifact(kind, kind, path))
             converter = tflite.TFLiteConverter(
-                exported, staged / "traced", calibration, tflite_batch_size
+                exported, folder / "traced", calibration, tflite_batch_size
             )
             writers: dict[str, Callable[[TrainedModel, Path], Path]] = {
                 "saved_model": partial(
@@ -259,41 +259,41 @@ def bundle(
             if prototypes:
                 artifacts.append(dataclasses.replace(artifacts[0], name=class_rows.FILE))
             results = verify(
-                artifacts, checked, expected, staged / "verification", progress=bool(verbose)
+                artifacts, compared, expected, folder / "verification", progress=bool(verbose)
             )
-            _refuse(results, checked.names, named)
+            _check(results, compared.names, is_listed)
             for artifact, result in zip(artifacts, results, strict=True):
                 if not result.ok:
                     artifact.path.unlink()
             if warm_up:
                 say("Writing warm-up requests")
                 warmup.write_requests(served, name=name)
-            version = _next(directory, name)
-            facts = {
+            version = _next_version(directory, name)
+            content = {
                 "name": name,
                 "version": version,
                 "precision": precision,
                 "model": source.model.name,
-                "source": source.described,
+                "source": source.origin,
                 "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 "preprocessing": expected.preprocessing.get_config(),
                 "limits": dataclasses.asdict(limits),
                 "versions": versions(),
                 "verification": {
-                    "images": len(checked),
+                    "images": len(compared),
                     "artefacts": [result.to_json() for result in results],  # as earlier manifests
                 },
             }
-            manifest.write_manifests(served, others, facts)
+            manifest.write_manifests(served, other_files, content)
             batching.write_config(directory, source.model.count_params())
-            found = None
-            if any(others.iterdir()):
-                found = directory / f"{name}-files" / str(version)
-                _place(others, found)
+            installed_files = None
+            if any(other_files.iterdir()):
+                installed_files = directory / f"{name}-files" / str(version)
+                _install(other_files, installed_files)
             # Last: the server loads new versions from this folder.
-            place = directory / name / str(version)
-            _place(served, place)
-    return Bundle(place, found, results, len(checked))
+            saved = directory / name / str(version)
+            _install(served, saved)
+    return Bundle(saved, installed_files, results, len(compared))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,54 +304,54 @@ class _Source:
     exported: TrainedModel
     held_out: Examples
     trained: Examples
-    described: dict[str, str]
+    origin: dict[str, str]
 
     @classmethod
     def of(cls, run: Any, examples: Examples | str | os.PathLike[str] | None) -> _Source:
-        found = None if isinstance(run, keras.Model) else training.Run(run)
-        if found:
-            found.require_complete()
-        model = found.model() if found else run
+        opened = None if isinstance(run, keras.Model) else training.Run(run)
+        if opened:
+            opened.require_complete()
+        model = opened.model() if opened else run
         exported = trained_model(model)
         if isinstance(examples, (str, os.PathLike)):
             examples = exported.task.load(examples)
-        if found:
-            described = {
-                "run": found.path.resolve().name,
-                "data": files.without_folders((examples or found.all_examples).source),
-                "weights_sha256": manifest.sha256(found.last),
+        if opened:
+            origin = {
+                "run": opened.path.resolve().name,
+                "data": files.without_folders((examples or opened.all_examples).source),
+                "weights_sha256": manifest.sha256(opened.last),
             }
-            held_out = found.examples("validation") if examples is None else examples
-            return cls(model, exported, held_out, found.examples("train"), described)
+            held_out = opened.examples("validation") if examples is None else examples
+            return cls(model, exported, held_out, opened.examples("train"), origin)
         if examples is None:
             raise ValueError(
                 "`examples` (--data) must be labeled images to verify the exported files on. "
                 "Received: None"
             )
-        described = {"data": files.without_folders(examples.source)}
-        return cls(model, exported, examples, examples, described)
+        origin = {"data": files.without_folders(examples.source)}
+        return cls(model, exported, examples, examples, origin)
 
     def sample(self, size: int, seed: int) -> Examples:
         """Returns some of the held-out images, to verify with."""
-        return self.held_out.subset(np.sort(_drawn(len(self.held_out), seed)[:size]))
+        return self.held_out.subset(np.sort(_shuffled(len(self.held_out), seed)[:size]))
 
     def calibration(self, seed: int) -> list[bytes]:
         """Returns images to calibrate ranges on, preferably not those of `sample`."""
-        drawn = _drawn(len(self.trained), seed)
+        indices = _shuffled(len(self.trained), seed)
         if self.trained is self.held_out:
-            drawn = drawn[::-1]
-        return [self.trained.read(int(index)) for index in drawn[:_CALIBRATION]]
+            indices = indices[::-1]
+        return [self.trained.read(int(index)) for index in indices[:_CALIBRATION]]
 
 
-def _drawn(total: int, seed: int) -> np.ndarray:
+def _shuffled(total: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(total)
 
 
-def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: bool) -> None:
+def _check(results: Sequence[ArtifactComparison], names: Sequence[str], is_listed: bool) -> None:
     """Raises `VerificationError` if a required artifact disagrees with the Keras model."""
-    optional = () if named else tflite.QUANTIZATIONS.keys() - {"float32"}
-    wrong = [r for r in results if not r.ok and r.name not in optional]
-    if not wrong:
+    optional = () if is_listed else tflite.QUANTIZATIONS.keys() - {"float32"}
+    disagreeing = [r for r in results if not r.ok and r.name not in optional]
+    if not disagreeing:
         return
     agreeing = [r for r in results if r.ok and r.name in tflite.QUANTIZATIONS]
     hint = ""
@@ -360,12 +360,12 @@ def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: 
     details = "\n".join(
         f"{r.name} does not match the Keras model: it predicts the same for {r.agreement:.4f} of "
         f"the images, and outputs differ by up to {r.largest_difference:.1e} ({names[r.worst]})."
-        for r in wrong
+        for r in disagreeing
     )
     raise VerificationError(f"{details}\n{hint}Nothing was written.\n\n{table(results)}")
 
 
-def _next(directory: Path, name: str) -> int:
+def _next_version(directory: Path, name: str) -> int:
     """Returns the next version number that neither the SavedModel nor the other files use."""
     folders = (directory / name, directory / f"{name}-files")
     return max(int(saved_model.next_version(folder).name) for folder in folders)
@@ -384,15 +384,15 @@ def _remove_leftovers(directory: Path, name: str) -> None:
     """Removes temporary folders of killed exports, and their files without a SavedModel."""
     for folder in (directory, directory / name, directory / f"{name}-files"):
         for leftover in filter(_is_leftover, folder.glob(".*.*")):
-            for written in leftover.glob(f"*/{saved_model.EXTRA}/{manifest.MANIFEST}"):
+            for path in leftover.glob(f"*/{saved_model.EXTRA}/{manifest.MANIFEST}"):
                 with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-                    content = json.loads(written.read_text(encoding="utf-8"))
+                    content = json.loads(path.read_text(encoding="utf-8"))
                     model, version = Path(content["name"]).name, str(int(content["version"]))
                     if not (directory / model / version).exists():
                         shutil.rmtree(directory / f"{model}-files" / version)
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _place(source: Path, target: Path) -> None:
+def _install(source: Path, target: Path) -> None:
     with files.atomic_path(target) as temporary:
         shutil.move(source, temporary)

@@ -138,23 +138,23 @@ def verify(
 def compared(
     artifact: Artifact,
     milliseconds: dict[str, float],
-    found: np.ndarray,
+    outputs: np.ndarray,
     expected: Predictions,
 ) -> ArtifactComparison:
     """Compares the outputs of an artifact with the outputs of the Keras model.
 
     Further columns of the artifact are not compared.
     """
-    found = found[..., : expected.outputs.shape[-1]]
-    scale = np.abs(expected.outputs).reshape(-1, found.shape[-1]).max(axis=0).clip(min=1)
-    relative = np.abs(found - expected.outputs) / scale
-    differences = relative.reshape(len(found), -1).max(axis=1)  # (N,)
+    outputs = outputs[..., : expected.outputs.shape[-1]]
+    scale = np.abs(expected.outputs).reshape(-1, outputs.shape[-1]).max(axis=0).clip(min=1)
+    relative = np.abs(outputs - expected.outputs) / scale
+    differences = relative.reshape(len(outputs), -1).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
-    required, close, tolerance = artifact.min_agreement, 0.0, math.inf
-    if required is None:
-        required = 1.0
+    min_agreement, close, tolerance = artifact.min_agreement, 0.0, math.inf
+    if min_agreement is None:
+        min_agreement = 1.0
         close = tolerance = 1e-5 if artifact.kind == "saved_model" else 1e-4
-    same, accuracy = of(expected.preprocessing).agreement(found, expected, close)
+    same, accuracy = of(expected.preprocessing).agreement(outputs, expected, close)
     agreement = float(same.mean())
     return ArtifactComparison(
         name=artifact.name,
@@ -164,16 +164,16 @@ def compared(
         agreement=agreement,
         largest_difference=float(differences[worst]),
         worst=worst,
-        ok=agreement >= required and bool(differences[worst] <= tolerance),
+        ok=agreement >= min_agreement and bool(differences[worst] <= tolerance),
     )
 
 
 def _run(folder: Path, progress: bool) -> None:
     # -P: do not search the script's folder, with names such as onnx, for modules.
     command = [sys.executable, "-P", str(_PROCESS), str(folder)]
-    counting = progress and sys.stdout.isatty()
-    last: collections.deque[str] = collections.deque(maxlen=20)
-    name = said = ""
+    shows_count = progress and sys.stdout.isatty()
+    last_lines: collections.deque[str] = collections.deque(maxlen=20)
+    name = message = ""
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,  # closed with this process, which ends the other process
@@ -187,20 +187,20 @@ def _run(folder: Path, progress: bool) -> None:
         for line in running.stdout or ():
             if line.startswith("= "):
                 name = line[2:].strip()
-                if progress and not counting:
+                if progress and not shows_count:
                     print(f"Verifying {name}", flush=True)
             elif line.startswith("! "):
-                said = line[2:].strip()
+                message = line[2:].strip()
             elif line.strip().replace("/", "").isdigit():
-                if counting:
+                if shows_count:
                     print(f"\r  verifying {name}: {line.strip()} images", end="", flush=True)
             else:
-                last.append(line)
-    if counting:
+                last_lines.append(line)
+    if shows_count:
         print("\r\x1b[K", end="", flush=True)
     if running.returncode:
         raise VerificationError(
-            f"{name} could not be run in a separate process: {said or ''.join(last)}"
+            f"{name} could not be run in a separate process: {message or ''.join(last_lines)}"
         )
 
 

@@ -33,28 +33,28 @@ class _MeasuredLayerNorm(layers.LayerNorm):
         return scaled * ops.rsqrt(variance + epsilon) * self.gamma + self.beta
 
 
-def _measured(kind: type) -> type:
+def _with_measured_norm(kind: type) -> type:
     """Returns a subclass of a layer class that uses `_MeasuredLayerNorm`."""
     return type(kind.__name__, (kind,), {"norm_class": _MeasuredLayerNorm})
 
 
-_FORMS: dict[type, type] = {keras.layers.LayerNormalization: layers.LayerNorm}
-_MEASURED_FORMS = {
+_REPLACEMENTS: dict[type, type] = {keras.layers.LayerNormalization: layers.LayerNorm}
+_MEASURED_REPLACEMENTS = {
     keras.layers.LayerNormalization: _MeasuredLayerNorm,
     layers.LayerNorm: _MeasuredLayerNorm,
-    layers.TransformerBlock: _measured(layers.TransformerBlock),
-    layers.AttentionPooling: _measured(layers.AttentionPooling),
+    layers.TransformerBlock: _with_measured_norm(layers.TransformerBlock),
+    layers.AttentionPooling: _with_measured_norm(layers.AttentionPooling),
 }
 
 
 def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
     """Copies a model, replacing operators that TFLite supports only in floating point."""
-    forms = _MEASURED_FORMS if measured else _FORMS
+    replacements = _MEASURED_REPLACEMENTS if measured else _REPLACEMENTS
 
     def changed(layer: Any) -> Any:
-        kind = forms.get(type(layer))
+        kind = replacements.get(type(layer))
         is_norm = isinstance(layer, keras.layers.LayerNormalization)
-        replaceable = kind and (not is_norm or is_plain(layer))
-        return cloning.clone_layer(layer, kind) if replaceable else None
+        is_replaceable = kind and (not is_norm or is_plain(layer))
+        return cloning.clone_layer(layer, kind) if is_replaceable else None
 
     return cloning.clone(model, changed)

@@ -12,16 +12,16 @@ from keras_vit.export.saved_model import EXTRA
 MANIFEST = "manifest.json"
 
 
-def write_manifests(served: Path, others: Path, content: dict[str, Any]) -> None:
+def write_manifests(served: Path, other_files: Path, content: dict[str, Any]) -> None:
     """Writes a manifest with file hashes into the SavedModel, and into a folder of other files."""
-    for folder, place in ((served, served / EXTRA), (others, others)):
+    for folder, target in ((served, served / EXTRA), (other_files, other_files)):
         hashes = {
             str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)}
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
         if hashes:
-            files.write_json(place / MANIFEST, {**content, "files": hashes})
+            files.write_json(target / MANIFEST, {**content, "files": hashes})
 
 
 def sha256(path: Path) -> str:

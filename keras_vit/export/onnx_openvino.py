@@ -66,10 +66,10 @@ def write_openvino(exported: TrainedModel, path: str | os.PathLike[str]) -> Path
         archive = keras.export.ExportArchive()
         archive.add_endpoint("serving_default", exported.outputs, [_pixels(exported)])
         archive.write_out(traced, verbose=False)
-        found = openvino.convert_model(traced)
+        model = openvino.convert_model(traced)
         for name, text in preprocessing_files.texts(exported.preprocessing).items():
-            found.set_rt_info(text, ["keras_vit", Path(name).stem])
-        openvino.save_model(found, Path(traced) / "model.xml", compress_to_fp16=False)
+            model.set_rt_info(text, ["keras_vit", Path(name).stem])
+        openvino.save_model(model, Path(traced) / "model.xml", compress_to_fp16=False)
         # The .xml file last: it requires the weights.
         for suffix in (".bin", ".xml"):
             with files.atomic_path(path.with_suffix(suffix)) as temporary:

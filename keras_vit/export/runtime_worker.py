@@ -27,9 +27,9 @@ import tensorflow as tf  # noqa: E402
 
 _BATCH = 32
 EXTRA, CLASSES = "assets.extra", "classes.pb"  # a file in a folder of the SavedModel
-# Outputs of classifiers besides the probabilities; the numbers follow them as columns.
+# Outputs of classifiers besides the probabilities; `joined` appends the numbers as columns.
 _COLUMNS = ("ood_score", "nearest_similarity", "nearest")
-_FURTHER = (*_COLUMNS, "set", "set_size", "in_distribution")
+_FURTHER_OUTPUTS = (*_COLUMNS, "set", "set_size", "in_distribution")
 _SECONDS = 2.0  # maximum duration of a measurement
 _TIMES = 20  # maximum number of calls
 
@@ -45,24 +45,24 @@ def tflite(path: str, threads: int) -> tuple[Runner, int]:
         Interpreter = tf.lite.Interpreter
     interpreter = Interpreter(model_path=path, num_threads=threads)
     interpreter.allocate_tensors()
-    given, answers = interpreter.get_input_details()[0], interpreter.get_output_details()
-    named = {answer["name"]: answer for answer in answers}
-    if len(answers) > 1:  # the names are those of the signature, the order is the converter's
-        named = interpreter.get_signature_runner().get_output_details()
+    inputs, outputs = interpreter.get_input_details()[0], interpreter.get_output_details()
+    details = {output["name"]: output for output in outputs}
+    if len(outputs) > 1:  # the names are those of the signature, the order is the converter's
+        details = interpreter.get_signature_runner().get_output_details()
     lock = threading.Lock()  # an interpreter has one set of tensors
 
     def run(pixels: np.ndarray) -> np.ndarray:
-        full = np.resize(pixels, given["shape"])  # the last batch is padded
+        full = np.resize(pixels, inputs["shape"])  # the last batch is padded
         with lock:
-            interpreter.set_tensor(given["index"], full.astype(given["dtype"]))
+            interpreter.set_tensor(inputs["index"], full.astype(inputs["dtype"]))
             interpreter.invoke()
-            found = {
-                name: dequantized(interpreter.get_tensor(answer["index"])[: len(pixels)], answer)
-                for name, answer in named.items()
+            values = {
+                name: dequantized(interpreter.get_tensor(output["index"])[: len(pixels)], output)
+                for name, output in details.items()
             }
-        return joined(found)
+        return joined(values)
 
-    return run, int(given["shape"][0])
+    return run, int(inputs["shape"][0])
 
 
 def dequantized(values: np.ndarray, details: dict[str, Any]) -> np.ndarray:
@@ -72,11 +72,11 @@ def dequantized(values: np.ndarray, details: dict[str, Any]) -> np.ndarray:
 
 
 def joined(outputs: dict[str, np.ndarray], name: str | None = None) -> np.ndarray:
-    """Returns one of the outputs, with numbers that follow it as further columns.
+    """Returns one of the outputs, with the numbers of `_COLUMNS` as further columns.
 
     `name` is by default that of the only output that is not computed from the others.
     """
-    main = outputs[name or next(key for key in outputs if key not in _FURTHER)]
+    main = outputs[name or next(key for key in outputs if key not in _FURTHER_OUTPUTS)]
     columns = [outputs[key].reshape(len(main), -1) for key in _COLUMNS if key in outputs]
     return np.concatenate([main, *columns], axis=1) if columns else main
 
@@ -107,8 +107,8 @@ def openvino(path: str, threads: int) -> tuple[Runner, int]:
 
     def run(pixels: np.ndarray) -> np.ndarray:
         with lock:
-            found = model(pixels, share_outputs=False)
-        return joined({output.any_name: value for output, value in found.items()})
+            outputs = model(pixels, share_outputs=False)
+        return joined({output.any_name: value for output, value in outputs.items()})
 
     return run, 1
 
@@ -134,22 +134,22 @@ def saved_model(path: str, name: str, folder: Path, task: dict[str, Any]) -> dic
     count, outputs = len(names), []
     pixels: Any = None
     for done, batch in zip(range(0, count, _BATCH), images.batch(_BATCH), strict=True):
-        answer = predict(image_bytes=batch)
-        if not answer["ok"].numpy().all():
-            bad = int(np.argmin(answer["ok"].numpy()))
-            message = answer["message"][bad].numpy().decode()
+        results = predict(image_bytes=batch)
+        if not results["ok"].numpy().all():
+            bad = int(np.argmin(results["ok"].numpy()))
+            message = results["message"][bad].numpy().decode()
             raise RuntimeError(f"{names[done + bad]} was refused: {message}")
-        outputs.append(joined({key: value.numpy() for key, value in answer.items()}, output))
-        found = preprocess(image_bytes=batch)["pixels"].numpy()
+        outputs.append(joined({key: value.numpy() for key, value in results.items()}, output))
+        batch_pixels = preprocess(image_bytes=batch)["pixels"].numpy()
         if pixels is None:  # on disk: all images of a large dataset do not fit into memory
-            shape = (count, *found.shape[1:])
+            shape = (count, *batch_pixels.shape[1:])
             pixels = np.lib.format.open_memmap(folder / "pixels.npy", "w+", np.uint8, shape)
-        pixels[done : done + len(found)] = found
-        _progress(done + len(found), count)
+        pixels[done : done + len(batch_pixels)] = batch_pixels
+        _progress(done + len(batch_pixels), count)
     pixels.flush()
     np.save(folder / f"{name}.npy", np.concatenate(outputs))
-    one = next(iter(images.batch(1)))
-    return {"all": _milliseconds(lambda: predict(image_bytes=one)[output].numpy())}
+    image = next(iter(images.batch(1)))
+    return {"all": _milliseconds(lambda: predict(image_bytes=image)[output].numpy())}
 
 
 def runtime(
@@ -161,15 +161,15 @@ def runtime(
 ) -> dict[str, float]:
     """Runs a file on the saved pixels, saves the outputs, and returns times by thread count."""
     pixels = np.load(folder / "pixels.npy", mmap_mode="r")
-    run, at_once = build(path, max(threads))
-    found = []
-    for index in range(0, len(pixels), at_once):
-        found.append(run(pixels[index : index + at_once]))
-        _progress(index + len(found[-1]), len(pixels))
-    np.save(folder / f"{name}.npy", np.concatenate(found))
-    few = pixels[:at_once]
-    runners = {str(count): build(path, count)[0] for count in threads}
-    return {count: _milliseconds(partial(run, few)) / at_once for count, run in runners.items()}
+    run, batch_size = build(path, max(threads))
+    outputs = []
+    for index in range(0, len(pixels), batch_size):
+        outputs.append(run(pixels[index : index + batch_size]))
+        _progress(index + len(outputs[-1]), len(pixels))
+    np.save(folder / f"{name}.npy", np.concatenate(outputs))
+    first = pixels[:batch_size]
+    runners = {str(n): build(path, n)[0] for n in threads}
+    return {n: _milliseconds(partial(run, first)) / batch_size for n, run in runners.items()}
 
 
 def _milliseconds(run: Callable[[], Any]) -> float:

@@ -156,8 +156,8 @@ def next_version(directory: str | os.PathLike[str]) -> Path:
         '1'
     """
     directory = Path(directory)
-    taken = versions(directory) if directory.is_dir() else []
-    return directory / str(max(taken, default=0) + 1)
+    existing = versions(directory) if directory.is_dir() else []
+    return directory / str(max(existing, default=0) + 1)
 
 
 def versions(directory: str | os.PathLike[str]) -> list[int]:

@@ -41,7 +41,7 @@ def check_operators(folder: Path) -> None:
         inner = (f for value in node.attr.values() for f in (value.func, *value.list.func))
         called |= {node.op}.union(*map(_strings, inner))
     public = called | _strings(graph.object_graph_def)
-    found = {
+    forbidden = {
         node.op
         for name, nodes in functions.items()
         for node in nodes
@@ -52,38 +52,38 @@ def check_operators(folder: Path) -> None:
     # With attributes such as `api_implements`, TensorFlow replaces functions by others. Those of
     # exported models begin with an underscore.
     for function in graph.graph_def.library.function:
-        found |= {f"the attribute {name}" for name in function.attr if name[0] != "_"}
+        forbidden |= {f"the attribute {name}" for name in function.attr if name[0] != "_"}
     captured = {node.constant.operation for node in graph.object_graph_def.nodes}
     for node in graph.graph_def.node:
         # A captured string may be the path of a table; that of exported models is empty.
         value = node.attr["value"].tensor
-        text = value.dtype == types_pb2.DT_STRING and node.name in captured
-        if node.op not in known or (text and (any(value.string_val) or value.tensor_content)):
-            found.add(node.op)
+        is_text = value.dtype == types_pb2.DT_STRING and node.name in captured
+        if node.op not in known or (is_text and (any(value.string_val) or value.tensor_content)):
+            forbidden.add(node.op)
     assets = folder.resolve() / "assets"
     for asset in graph.asset_file_def:
         if (assets / asset.filename).resolve().parent != assets:
-            found.add(f"the asset {asset.filename}")
-    if found:
+            forbidden.add(f"the asset {asset.filename}")
+    if forbidden:
         raise ValueError(
             "`source` must be a SavedModel with the operators of models exported by keras_vit, or "
             "from a trusted source (`trust=True`, `--trust`), because it can read and write files. "
-            f"Received: {str(folder)!r} with {arguments.shortlist(sorted(found))}"
+            f"Received: {str(folder)!r} with {arguments.shortlist(sorted(forbidden))}"
         )
 
 
 def _strings(message: Message) -> set[str]:
     """Returns all strings in a message: TensorFlow takes names of functions from many fields."""
-    found: set[str] = set()
-    waiting: list[Any] = [message]
-    while waiting:
-        value = waiting.pop()
+    strings: set[str] = set()
+    queue: list[Any] = [message]
+    while queue:
+        value = queue.pop()
         if isinstance(value, str):
-            found.add(value)
+            strings.add(value)
         elif isinstance(value, Message):
-            waiting += [inner for _, inner in value.ListFields()]
+            queue += [inner for _, inner in value.ListFields()]
         elif isinstance(value, Mapping):
-            waiting += [*value.keys(), *value.values()]
+            queue += [*value.keys(), *value.values()]
         elif isinstance(value, Iterable) and not isinstance(value, bytes):
-            waiting += value
-    return found
+            queue += value
+    return strings

@@ -95,8 +95,8 @@ def quantizations_of(model: keras.Model) -> tuple[str, ...]:
         >>> quantizations_of(models.reduce_tokens(model, 1))
         ('float32', 'float16', 'dynamic_range')
     """
-    reduced = any(isinstance(layer, ReducingBlock) for layer in cloning.layers_of(model))
-    return tuple(name for name in QUANTIZATIONS if not (reduced and name in CALIBRATED))
+    has_reduced = any(isinstance(layer, ReducingBlock) for layer in cloning.layers_of(model))
+    return tuple(name for name in QUANTIZATIONS if not (has_reduced and name in CALIBRATED))
 
 
 def write(
@@ -248,10 +248,10 @@ class TFLiteConverter:
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         dtype = np.float32 if signature == _FLOATS else np.uint8
         for number, pixels in enumerate(self._pixels):
-            full = np.broadcast_to(pixels, self._shape).astype(dtype)
+            batch = np.broadcast_to(pixels, self._shape).astype(dtype)
             if not number:  # the input's range is [0, 255], even if all images are dark
-                full.flat[0], full.flat[-1] = 0, 255
-            yield signature, {"pixels": full}
+                batch.flat[0], batch.flat[-1] = 0, 255
+            yield signature, {"pixels": batch}
 
 
 def check_quantization(quantization: str, model: keras.Model, images: Sequence[bytes]) -> None:

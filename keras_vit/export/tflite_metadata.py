@@ -68,22 +68,22 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
         content=_table(content_properties_type=_FEATURE, content_properties=_table()),
         associated_files=[labels],
     )
-    described: dict[str, str] = {}
+    texts: dict[str, str] = {}
     if preprocessing.set_threshold is not None:
         covered = f"which contains the true class with probability {preprocessing.coverage}"
-        described = {"set": f"The prediction set, {covered}.", "set_size": "Number of its classes."}
+        texts = {"set": f"The prediction set, {covered}.", "set_size": "Number of its classes."}
     if preprocessing.ood_threshold is not None:
-        described |= {
+        texts |= {
             "ood_score": "Out-of-distribution score, about 1 for images like the training images.",
             "in_distribution": f"Whether the score is at most {preprocessing.ood_threshold:.3f}.",
         }
     if preprocessing.training_images is not None:
-        described |= {
+        texts |= {
             "nearest": f"Nearest of `training_images` in {preprocessing_files.PREPROCESSING}.",
             "nearest_similarity": "Their cosine similarities.",
         }
     outputs = {"probabilities": probabilities} | {
-        name: _table(name=name, description=text) for name, text in described.items()
+        name: _table(name=name, description=text) for name, text in texts.items()
     }
     model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
     order = ["probabilities"]
@@ -115,10 +115,10 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
 def oldest_runtime(path: Path) -> str:
     """Returns the oldest version of TensorFlow Lite that has the operators of a file."""
     model = flatbuffer_utils.read_model(str(path))
-    [stated] = [row.buffer for row in model.metadata if row.name == b"min_runtime_version"]
+    [index] = [row.buffer for row in model.metadata if row.name == b"min_runtime_version"]
     if any(tensor.type == schema.TensorType.INT16 for tensor in model.subgraphs[0].tensors):
         return _INT16_RUNTIME
-    return bytes(model.buffers[stated].data).decode().rstrip("\0")
+    return bytes(model.buffers[index].data).decode().rstrip("\0")
 
 
 def _table(**fields: Any) -> Table:

@@ -51,17 +51,17 @@ def write_requests(folder: Path, *, name: str, batch_sizes: Sequence[int] = BATC
             request = predict_pb2.PredictRequest()
             request.model_spec.name, request.model_spec.signature_name = name, signature
             for key, spec in function.structured_input_signature[1].items():
-                text = classes.read_bytes() if key == "classes" else image
-                request.inputs[key].CopyFrom(_tensor(spec, text, size))
+                value = classes.read_bytes() if key == "classes" else image
+                request.inputs[key].CopyFrom(_tensor(spec, value, size))
             log = prediction_log_pb2.PredictLog(request=request)
             records.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
     return path
 
 
-def _tensor(spec: tf.TensorSpec, text: bytes, size: int) -> Any:
+def _tensor(spec: tf.TensorSpec, value: bytes, size: int) -> Any:
     if spec.dtype == tf.string:
-        return tf.make_tensor_proto([text] * size, tf.string, [size])
-    # Uniform pixels: TensorFlow repeats the last given value of a tensor proto.
+        return tf.make_tensor_proto([value] * size, tf.string, [size])
+    # Uniform pixels: TensorFlow repeats the last value in a tensor proto.
     tensor = tf.make_tensor_proto(0, spec.dtype, [1])
     tensor.tensor_shape.CopyFrom(tf.TensorShape([size, *spec.shape[1:]]).as_proto())
     return tensor

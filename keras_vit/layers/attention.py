@@ -72,7 +72,7 @@ class MultiHeadSelfAttention(NamedVariables):
     Reference: https://arxiv.org/abs/2010.11929
     """
 
-    # Whether 1 / sqrt(d) is folded into the query weights; never so in a saved model.
+    # Whether 1 / sqrt(d) is folded into the query weights; always False in a saved model.
     scale_folded = False
     # Whether a subclass reads or changes the attention weights; a fused kernel returns none.
     needs_weights = False
@@ -94,12 +94,12 @@ class MultiHeadSelfAttention(NamedVariables):
         self.position_embedding, self.position_grid = position_embedding, position_grid
         self.kind = POSITIONS[position_embedding]
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
-        self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
+        self.dropout = self._sublayer(Dropout, self.dropout_rate, name="dropout")
         self.input_spec = keras.layers.InputSpec(min_ndim=2, max_ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         d_model = arguments.hidden_size(input_shape[-1], self.num_heads)
-        self.qkv = self._part(
+        self.qkv = self._sublayer(
             keras.layers.Dense,
             3 * d_model,
             use_bias=self.qkv_bias and self.key_bias,
@@ -107,7 +107,7 @@ class MultiHeadSelfAttention(NamedVariables):
             kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_avg", "uniform"),
             name="qkv",
         )
-        self.out = self._part(keras.layers.Dense, d_model, name="out")
+        self.out = self._sublayer(keras.layers.Dense, d_model, name="out")
         self.qkv.build(input_shape)
         self.out.build(input_shape)
         self.query_value_bias = None
@@ -145,14 +145,14 @@ class MultiHeadSelfAttention(NamedVariables):
         t = ops.shape(inputs)[1] if num_tokens is None else num_tokens
         q, k, v = self.project_in(inputs, t)
         q, k = self.kind.rotate(q, positions), self.kind.rotate(k, positions)
-        added = self.kind.logits(self.position_variables, positions)
+        bias = self.kind.logits(self.position_variables, positions)
         if num_queries is not None:
             q, t = q[:, :, :num_queries], num_queries
-            added = None if added is None else added[:, :, :num_queries]
-        drops = training is not False and self.dropout_rate > 0
-        reads = self.needs_weights or return_attention_scores or added is not None
-        if reads or drops or not has_fused_kernel():
-            scores = self.attention_weights(q, k, added)  # (B, K, T, T)
+            bias = None if bias is None else bias[:, :, :num_queries]
+        uses_dropout = training is not False and self.dropout_rate > 0
+        needs_scores = self.needs_weights or return_attention_scores or bias is not None
+        if needs_scores or uses_dropout or not has_fused_kernel():
+            scores = self.attention_weights(q, k, bias)  # (B, K, T, T)
             z = ops.matmul(self.dropout(scores, training=training), v)  # (B, K, T, d)
         else:
             z = self.fused_attention(q, k, v, training)  # (B, K, T, d)
@@ -190,16 +190,16 @@ class MultiHeadSelfAttention(NamedVariables):
         z = ops.dot_product_attention(q, k, v, mask=mask, scale=scale)[:, :t]
         return ops.transpose(z, (0, 2, 1, 3))
 
-    def attention_weights(self, q: Any, k: Any, added: Any = None) -> Any:
+    def attention_weights(self, q: Any, k: Any, bias: Any = None) -> Any:
         """Computes the attention weights, the softmax of the scores, of shape (B, K, T, T)."""
-        return ops.softmax(self.attention_scores(q, k, added))
+        return ops.softmax(self.attention_scores(q, k, bias))
 
-    def attention_scores(self, q: Any, k: Any, added: Any = None) -> Any:
-        """Computes the attention scores q k^T / sqrt(d) + added, of shape (B, K, T, T)."""
+    def attention_scores(self, q: Any, k: Any, bias: Any = None) -> Any:
+        """Computes the attention scores q k^T / sqrt(d) + bias, of shape (B, K, T, T)."""
         if not self.scale_folded:
             q = q * q.shape[-1] ** -0.5
         scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))
-        return scores if added is None else scores + ops.cast(added, scores.dtype)
+        return scores if bias is None else scores + ops.cast(bias, scores.dtype)
 
     def fold_scale(self) -> None:
         """Folds 1 / sqrt(d) into the query weights, for models that will not be saved."""

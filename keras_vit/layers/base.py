@@ -23,7 +23,7 @@ class BaseLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self._quantized = quantized or {}  # from `get_config`
 
-    def _part(self, kind: type[Any], *args: Any, name: str, **kwargs: Any) -> Any:
+    def _sublayer(self, kind: type[Any], *args: Any, name: str, **kwargs: Any) -> Any:
         """Creates a sublayer with the dtype policy and the `trainable` flag of this layer."""
         stored = dict(self._quantized.get(name, {}))
         if config := stored.get("quantization_config"):  # Keras' layers require the object
@@ -54,7 +54,7 @@ class BaseLayer(keras.layers.Layer):
 
 
 class NamedVariables(BaseLayer):
-    """Base layer that saves its own variables by name instead of by number.
+    """Base layer that saves its variables by name instead of by index.
 
     A file then identifies variables that only some models have.
 
@@ -69,12 +69,13 @@ class NamedVariables(BaseLayer):
             store[variable.name] = keras.ops.convert_to_numpy(variable)
 
     def load_own_variables(self, store: Any) -> None:
-        held, wanted = set(store.keys()), {variable.name for variable in self._own_variables()}
-        if held != wanted:
+        stored = set(store.keys())
+        expected = {variable.name for variable in self._own_variables()}
+        if stored != expected:
             raise ValueError(
                 f"The file's layer {self.name} must contain "
-                f"{', '.join(sorted(wanted)) or 'nothing'}. Received: "
-                f"{', '.join(sorted(held)) or 'nothing'}"
+                f"{', '.join(sorted(expected)) or 'nothing'}. Received: "
+                f"{', '.join(sorted(stored)) or 'nothing'}"
             )
         for variable in self._own_variables():
             variable.assign(store[variable.name])

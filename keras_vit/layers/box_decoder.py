@@ -41,9 +41,9 @@ class BoxDecoder(BaseLayer):
         self.stride = arguments.positive_int("stride", stride)
 
     def call(self, inputs: Any) -> Any:
-        sides = height, width = inputs.shape[1:3]
+        grid = height, width = inputs.shape[1:3]
         distances = self.stride * ops.softplus(ops.cast(inputs, "float32"))
-        rows, columns = (self.stride * (ops.arange(side, dtype="float32") + 0.5) for side in sides)
+        rows, columns = (self.stride * (ops.arange(side, dtype="float32") + 0.5) for side in grid)
         centers = ops.stack(ops.meshgrid(rows, columns, indexing="ij"), axis=-1)
         boxes = [centers - distances[..., :2], centers + distances[..., 2:]]
         return ops.reshape(ops.concatenate(boxes, axis=-1), (-1, height * width, 4))

@@ -19,7 +19,7 @@ from keras_vit.layers.base import BaseLayer
 # Computer Programming, volume 3, section 6.4).
 _REPLICA_STEP = 2654435769
 
-# Seeds drawn in a computation that may be rematerialized, and the seeds still to be reused.
+# Seeds that a computation has drawn, and in its recomputation the seeds to use again.
 _SEEDS: ContextVar[tuple[list[Any], Iterator[Any] | None] | None] = ContextVar(
     "seeds", default=None
 )
@@ -28,7 +28,7 @@ _SEEDS: ContextVar[tuple[list[Any], Iterator[Any] | None] | None] = ContextVar(
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
     """Seed generator with separate seeds for each replica of a `tf.distribute` strategy.
 
-    Under a `tf.distribute` strategy, all replicas read the same generator state. With Keras' own
+    Under a `tf.distribute` strategy, all replicas read the same generator state. With Keras'
     generator they would drop the same units: N replicas would share one mask instead of using N
     different masks.
 
@@ -36,20 +36,20 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
         seed: Integer seed; by default derived from `keras.utils.set_random_seed`.
 
     Examples:
-        >>> generator = ReplicaSeedGenerator(seed=3)  # on one device as Keras' own
+        >>> generator = ReplicaSeedGenerator(seed=3)  # on one device as in Keras
         >>> [int(part) for part in keras.ops.convert_to_numpy(generator.next())]
         [3, 0]
     """
 
     def next(self, ordered: bool = True) -> Any:
-        drawn, repeated = _SEEDS.get() or ([], None)
-        if repeated is not None:
-            return next(repeated)
+        drawn_seeds, seeds_to_reuse = _SEEDS.get() or ([], None)
+        if seeds_to_reuse is not None:
+            return next(seeds_to_reuse)
         seed = super().next(ordered)
         if (replica := _replica()) is not None:
             step = ops.convert_to_tensor([_REPLICA_STEP, 0], dtype=seed.dtype)
             seed = seed + ops.cast(replica, seed.dtype) * step
-        drawn.append(seed)
+        drawn_seeds.append(seed)
         return seed
 
 
@@ -104,10 +104,10 @@ def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
     Needed for rematerialization, which recomputes a layer in the backward pass: with other masks,
     the gradient would be that of another function.
     """
-    drawn: list[Any] = []
+    seeds: list[Any] = []
 
     def run(x: Any) -> Any:
-        token = _SEEDS.set((drawn, iter(drawn) if drawn else None))
+        token = _SEEDS.set((seeds, iter(seeds) if seeds else None))
         try:
             return compute(x)
         finally:
@@ -132,7 +132,7 @@ def _replica() -> Any:
 class StochasticDepth(Dropout):
     """Stochastic depth: drops a residual branch for randomly chosen examples of the batch.
 
-    In training, each example keeps its branch with probability 1 - rate, and kept branches are
+    In training, each example keeps its branch with probability 1 - rate, and these branches are
     divided by this probability; inference changes no values (the semantics of DeiT's drop path).
 
     Args:

@@ -43,7 +43,7 @@ def fused_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 
     shape = tf.shape(x)
     number, empty = tf.reduce_prod(shape[:-1]), tf.constant([], x.dtype)
-    normed = tf.raw_ops.FusedBatchNormV3(
+    normalized = tf.raw_ops.FusedBatchNormV3(
         x=tf.reshape(x, tf.stack([1, number, x.shape[-1], 1])),
         scale=tf.fill([number], 1.0),
         offset=tf.fill([number], 0.0),
@@ -53,7 +53,7 @@ def fused_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
         data_format="NCHW",
         is_training=True,
     )
-    return tf.reshape(normed.y, shape) * gamma + beta
+    return tf.reshape(normalized.y, shape) * gamma + beta
 
 
 @functools.cache

@@ -53,7 +53,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     # Whether to use operators that TensorFlow's graph optimizer fuses: set on a copy for
     # inference, not on the model, and not for TFLite, which lacks these operators.
     fused = False
-    # Whether gain and offset are 1 and 0 because they are folded into the next layer's weights.
+    # Whether gamma and beta are 1 and 0 because they are folded into the next layer's weights.
     folded = False
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
@@ -81,7 +81,7 @@ class LayerNorm(keras.layers.LayerNormalization):
         return normalize(ops.convert_to_tensor(inputs), gamma, beta)
 
     def fold_into(self, dense: keras.layers.Dense) -> None:
-        """Folds gain and offset into the dense layer `dense`, for models that will not be saved."""
+        """Folds gamma and beta into the dense layer `dense`, for models that will not be saved."""
         if self.folded or dense.bias is None:
             return
         gamma, beta = map(ops.convert_to_numpy, (self.gamma, self.beta))
@@ -110,7 +110,7 @@ def _normalize(epsilon: float, dtype: str, affine: bool = True) -> Callable[...,
 
 
 def is_plain(layer: keras.layers.LayerNormalization) -> bool:
-    """Returns whether a layer norm is over the last axis and has a gain and an offset."""
+    """Returns whether a layer norm normalizes the last axis and has both gamma and beta."""
     config = layer.get_config()
-    affine = config["scale"] and config["center"] and not config.get("rms_scaling")
-    return bool(affine and config["axis"] in (-1, [-1], (-1,)))
+    has_both = config["scale"] and config["center"] and not config.get("rms_scaling")
+    return bool(has_both and config["axis"] in (-1, [-1], (-1,)))

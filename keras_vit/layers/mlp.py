@@ -90,7 +90,7 @@ class MLP(BaseLayer):
         self.mlp_dim = arguments.positive_int("mlp_dim", mlp_dim)
         self.gelu, self.swiglu, self.norm_epsilon = gelu, bool(swiglu), norm_epsilon
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
-        self.expand = self._part(
+        self.expand = self._sublayer(
             Dense,
             self.mlp_dim * (1 + self.swiglu),
             activation=None if swiglu else _FUNCTIONS[gelu],
@@ -98,11 +98,11 @@ class MLP(BaseLayer):
         )
         self.norm = None
         if norm_epsilon is not None:
-            self.norm = self._part(LayerNorm, epsilon=norm_epsilon, name="norm")
-        self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
+            self.norm = self._sublayer(LayerNorm, epsilon=norm_epsilon, name="norm")
+        self.dropout = self._sublayer(Dropout, self.dropout_rate, name="dropout")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        self.reduce = self._part(keras.layers.Dense, input_shape[-1], name="reduce")
+        self.reduce = self._sublayer(keras.layers.Dense, input_shape[-1], name="reduce")
         self.expand.build(input_shape)
         self.reduce.build((*input_shape[:-1], self.mlp_dim))
         if self.norm is not None:
@@ -149,11 +149,11 @@ class Dense(keras.layers.Dense):
     """
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        finish = _finish(self.activation, self.compute_dtype)
-        chain = in_training(finish, training)
-        if chain is finish or self.bias is None:
+        plain = _bias_and_activation(self.activation, self.compute_dtype)
+        compiled = in_training(plain, training)
+        if compiled is plain or self.bias is None:
             return super().call(inputs, training=training)
-        return chain(ops.matmul(inputs, self.kernel), self.bias)
+        return compiled(ops.matmul(inputs, self.kernel), self.bias)
 
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None
@@ -163,7 +163,7 @@ class Dense(keras.layers.Dense):
 
 
 @functools.cache
-def _finish(activation: Callable[[Any], Any], dtype: str) -> Callable[..., Any]:
+def _bias_and_activation(activation: Callable[[Any], Any], dtype: str) -> Callable[..., Any]:
     def compute(product: Any, bias: Any) -> Any:
         wide = keras.backend.result_type(dtype, "float32")  # the bias' gradient is a long sum
         return ops.cast(activation(ops.cast(product, wide) + ops.cast(bias, wide)), dtype)

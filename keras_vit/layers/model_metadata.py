@@ -18,7 +18,7 @@ class ModelMetadata(BaseLayer):
 
     A `.keras` file stores only layers and their configuration. As the first layer of a model,
     this layer keeps class names, pixel scaling and image size through plain
-    `keras.saving.load_model` in safe mode, `clone_model`, and inside a user's own model. A
+    `keras.saving.load_model` in safe mode, `clone_model`, and inside other models. A
     `.weights.h5` file stores only variables; there the metadata is an array of JSON bytes.
 
     Args:
@@ -56,7 +56,7 @@ class ModelMetadata(BaseLayer):
         self.channels = input_shape[-1] if input_shape else None
 
     def call(self, images: Any) -> Any:
-        # Keras lets one channel through where a model has several, and the reverse.
+        # Keras accepts images of one channel for a model of several channels, and the reverse.
         if self.channels and images.shape[-1] not in (None, self.channels):
             raise ValueError(
                 f"The channels of `images` must be {self.channels}, as in the shape of the model's "

@@ -96,7 +96,7 @@ class PatchEncoder(NamedVariables):
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         self.kind = POSITIONS[position_embedding]
         self.kind.check(self.hidden_size)
-        self.projection = self._part(
+        self.projection = self._sublayer(
             keras.layers.Dense,
             self.hidden_size,
             use_bias=self.patch_bias,
@@ -115,7 +115,7 @@ class PatchEncoder(NamedVariables):
             for name, number, initializer in (
                 ("class_token", int(self.class_token), "zeros"),
                 ("distillation_token", int(self.distillation_token), "zeros"),
-                ("register_tokens", self.register_tokens, normal),  # equal ones would stay equal
+                ("register_tokens", self.register_tokens, normal),  # equal tokens would stay equal
             )
             if number
         ]
@@ -140,7 +140,7 @@ class PatchEncoder(NamedVariables):
             name: self.add_weight(name=name, shape=shape, initializer=normal)
             for name, shape in shapes.items()
         }
-        self._fixed = None if shapes else self.kind.table({}, (h, w), d)
+        self._fixed_table = None if shapes else self.kind.table({}, (h, w), d)
 
     def call(self, patches: Any, training: bool | None = None) -> Any:
         return self.assemble(self.projection(patches), training)
@@ -198,14 +198,14 @@ class PatchEncoder(NamedVariables):
                 "'sincos_2d', which add a vector to each token. Received: "
                 f"position_embedding={self.position_embedding!r}"
             )
-        table = self._fixed
+        table = self._fixed_table
         if table is None:
             table = self.kind.table(self.position_variables, self._stored_grid, self.hidden_size)
         table = ops.convert_to_tensor(table)
         if grid is None:
             return table
-        known = all(isinstance(side, int) for side in grid)
-        if known and tuple(table.shape[:2]) == tuple(grid):
+        is_static = all(isinstance(side, int) for side in grid)
+        if is_static and tuple(table.shape[:2]) == tuple(grid):
             return table
         return resize_table(table, grid, self.position_interpolation)
 

@@ -95,15 +95,15 @@ class Patches(BaseLayer):
         """
         sides = list(zip(image_size, self.patch_size, strict=True))
         for side, patch in sides:
-            known = isinstance(side, int)
-            if known and (side < patch or (side % patch and self.remainder == "error")):
+            is_static = isinstance(side, int)
+            if is_static and (side < patch or (side % patch and self.remainder == "error")):
                 raise ValueError(self._size_message(image_size))
         h, w = (None if side is None else side // patch for side, patch in sides)
         return h, w
 
     def _size_message(self, image_size: tuple[Any, Any]) -> str:
-        def multiple(side: Any, patch: int, added: int) -> Any:
-            return max(1, (side + added) // patch) * patch if isinstance(side, int) else side
+        def multiple(side: Any, patch: int, offset: int) -> Any:
+            return max(1, (side + offset) // patch) * patch if isinstance(side, int) else side
 
         sides = list(zip(image_size, self.patch_size, strict=True))
         below = tuple(multiple(side, patch, 0) for side, patch in sides)

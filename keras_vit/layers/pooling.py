@@ -130,8 +130,8 @@ class AttentionPooling(BaseLayer):
         super().__init__(**kwargs)
         self.num_heads = arguments.positive_int("num_heads", num_heads)
         self.epsilon = arguments.positive("epsilon", epsilon)
-        self.norm = self._part(self.norm_class, epsilon=epsilon, name="norm")
-        self.mlp = self._part(MLP, mlp_dim, gelu=gelu, name="mlp")
+        self.norm = self._sublayer(self.norm_class, epsilon=epsilon, name="norm")
+        self.mlp = self._sublayer(MLP, mlp_dim, gelu=gelu, name="mlp")
         self.mlp_dim, self.gelu = self.mlp.mlp_dim, self.mlp.gelu
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
@@ -139,9 +139,9 @@ class AttentionPooling(BaseLayer):
         d_model = arguments.hidden_size(input_shape[-1], self.num_heads)
         probe_shape = (1, 1, d_model)
         self.probe = self.add_weight(name="probe", shape=probe_shape, initializer="glorot_uniform")
-        self.query = self._part(keras.layers.Dense, d_model, name="query")
-        self.key_value = self._part(keras.layers.Dense, 2 * d_model, name="key_value")
-        self.out = self._part(keras.layers.Dense, d_model, name="out")
+        self.query = self._sublayer(keras.layers.Dense, d_model, name="query")
+        self.key_value = self._sublayer(keras.layers.Dense, 2 * d_model, name="key_value")
+        self.out = self._sublayer(keras.layers.Dense, d_model, name="out")
         for layer in (self.query, self.out, self.norm, self.mlp):
             layer.build(probe_shape)
         self.key_value.build(input_shape)

@@ -17,7 +17,7 @@ from keras_vit.layers.position_resizing import offset_matrix, resize_table
 
 Grid = tuple[int, int]
 Sides = tuple[Any, Any]  # of a grid, tensors if known only at run time
-Change = tuple[Any, Any] | None  # of coordinates, see `Positions.of_tokens`
+Augmentation = tuple[Any, Any] | None  # of coordinates, see `Positions.attention_inputs`
 
 _LARGEST_TABLE = 2**24  # half in ViT-G/14 at 980 pixels; a malicious file could have any size
 
@@ -26,8 +26,8 @@ class Positions:
     """Kind of positions. The base class has none; a subclass overrides what it needs.
 
     A kind can add a table to the patch tokens (`shapes`, `table`). It can also act in the attention
-    of every block: `of_tokens` computes a tensor from the grid of patches, once for all blocks;
-    each block rotates its queries and keys (`rotate`) or adds to its logits (`logits`).
+    of every block: `attention_inputs` computes a tensor from the grid of patches, once for all
+    blocks; each block rotates its queries and keys (`rotate`) or adds to its logits (`logits`).
     `POSITIONS[kind.name] = kind` makes a kind available as `position_embedding`.
 
     Examples:
@@ -36,20 +36,20 @@ class Positions:
     """
 
     name: ClassVar[str] = "none"
-    divisor: ClassVar[int] = 1  # of the hidden size
-    head_divisor: ClassVar[int] = 1  # of the size of a head
+    divisor: ClassVar[int] = 1  # the hidden size must be a multiple of it
+    head_divisor: ClassVar[int] = 1  # the size of a head must be a multiple of it
     # Whether a table is added to the tokens of the patches.
     in_tokens: ClassVar[bool] = False
-    # Whether the blocks receive the tensor of `of_tokens`.
+    # Whether the blocks receive the tensor of `attention_inputs`.
     in_attention: ClassVar[bool] = False
-    # Whether the tensor of `of_tokens` has one row per token, (1, T, ...), so that it can follow
-    # a selection of the tokens.
+    # Whether the tensor of `attention_inputs` has one row per token, (1, T, ...), so that the rows
+    # of selected tokens can be taken.
     per_token: ClassVar[bool] = True
     # Whether a model can have images of another size than that of the stored grid.
     any_grid: ClassVar[bool] = True
 
     def check(self, hidden_size: int, num_heads: int = 1) -> None:
-        """Raises `ValueError` unless the hidden size suits the kind."""
+        """Raises `ValueError` unless the kind supports the hidden size."""
         heads = num_heads if self.head_divisor > 1 else 1
         divisor = self.divisor * self.head_divisor * heads
         if hidden_size % divisor:
@@ -59,7 +59,7 @@ class Positions:
             )
 
     def shapes(self, grid: Grid, hidden_size: int) -> dict[str, tuple[int, ...]]:
-        """Returns the shapes of the variables by name; prefix tokens have positions if any."""
+        """Returns the shapes of the variables by name; if any, prefix tokens have positions."""
         return {}
 
     def table(self, variables: Mapping[str, Any], grid: Grid, hidden_size: int) -> Any | None:
@@ -70,16 +70,18 @@ class Positions:
         """Returns the shapes of the variables in each block's attention by name."""
         return {}
 
-    def of_tokens(self, grid: Sides, prefix: int, head_size: int, change: Change = None) -> Any:
+    def attention_inputs(
+        self, grid: Sides, num_prefix: int, head_size: int, augmentation: Augmentation = None
+    ) -> Any:
         """Returns the tensor that all blocks receive, with 1 in place of the batch size.
 
-        `change` has random shifts and scales, each of rows and of columns, by which a coordinate x
-        becomes (x + shift) * scale in training, for kinds that have coordinates.
+        `augmentation` contains random shifts and scales, each of rows and of columns: in training a
+        coordinate x becomes (x + shift) * scale, for kinds that have coordinates.
         """
         return None
 
     def rotate(self, x: Any, positions: Any) -> Any:
-        """Returns the queries or keys (B, K, T, d), rotated by the tensor of `of_tokens`."""
+        """Returns the queries or keys (B, K, T, d), rotated by the tensor of `attention_inputs`."""
         return x
 
     def logits(self, variables: Mapping[str, Any], positions: Any) -> Any | None:
@@ -145,19 +147,21 @@ class Rotary(Positions):
     head_divisor = 4
     in_attention = True
 
-    def of_tokens(self, grid: Sides, prefix: int, head_size: int, change: Change = None) -> Any:
-        angles = self.angles(grid, head_size // 4, change)  # (h, w, 2, d/4)
+    def attention_inputs(
+        self, grid: Sides, num_prefix: int, head_size: int, augmentation: Augmentation = None
+    ) -> Any:
+        angles = self.angles(grid, head_size // 4, augmentation)  # (h, w, 2, d/4)
         angles = ops.reshape(angles, (-1, head_size // 2))  # (N, d/2)
         # Prefix tokens have angles of zero: cosines of 1 and sines of 0.
-        angles = self._pairs(ops.pad(angles, ((prefix, 0), (0, 0))))  # (T, d)
+        angles = self._pairs(ops.pad(angles, ((num_prefix, 0), (0, 0))))  # (T, d)
         return ops.concatenate([ops.cos(angles), ops.sin(angles)], axis=-1)[None]  # (1, T, 2d)
 
-    def angles(self, grid: Sides, number: int, change: Change) -> Any:
+    def angles(self, grid: Sides, number: int, augmentation: Augmentation) -> Any:
         """Returns the angles (h, w, 2, number) of rows and columns at each frequency."""
-        centers = [(_numbers(side) + 0.5) / ops.cast(side, "float32") * 2 - 1 for side in grid]
-        if change is not None:
-            parts = zip(centers, *change, strict=True)
-            centers = [(center + shift) * scale for center, shift, scale in parts]
+        centers = [(_float_range(side) + 0.5) / ops.cast(side, "float32") * 2 - 1 for side in grid]
+        if augmentation is not None:
+            augmented = zip(centers, *augmentation, strict=True)
+            centers = [(center + shift) * scale for center, shift, scale in augmented]
         frequencies = _constant(np.float32(100.0) ** (-np.arange(number, dtype="float32") / number))
         angles = [2 * math.pi * center[:, None] * frequencies for center in centers]
         return _on_grid(angles, grid)
@@ -166,9 +170,9 @@ class Rotary(Positions):
         cos, sin = ops.split(ops.cast(positions, x.dtype)[:, None], 2, axis=-1)  # (1, 1, T, d)
         size = x.shape[-1]
         first, second = self._channels(size)
-        turn = np.zeros((size, size), "float32")  # rotates each pair of channels by 90 degrees
-        turn[second, first], turn[first, second] = -1, 1
-        return x * cos + ops.matmul(x, ops.cast(_constant(turn), x.dtype)) * sin
+        rotation = np.zeros((size, size), "float32")  # of each pair of channels by 90 degrees
+        rotation[second, first], rotation[first, second] = -1, 1
+        return x * cos + ops.matmul(x, ops.cast(_constant(rotation), x.dtype)) * sin
 
     def _pairs(self, angles: Any) -> Any:
         """Gives both channels of a pair, whose plane is rotated, the same angle."""
@@ -190,10 +194,11 @@ class LearnedRotary(Learned, Rotary):
 
     name = "learned_rotary"
 
-    def angles(self, grid: Sides, number: int, change: Change) -> Any:
-        bands = _constant(np.float32(10_000.0) ** (-np.arange(number, dtype="float32") / number))
-        rows = [_numbers(side) / ops.cast(side, "float32") * 16 for side in grid]
-        return _on_grid([row[:, None] * bands for row in rows], grid)
+    def angles(self, grid: Sides, number: int, augmentation: Augmentation) -> Any:
+        exponents = -np.arange(number, dtype="float32") / number
+        frequencies = _constant(np.float32(10_000.0) ** exponents)
+        coordinates = [_float_range(side) / ops.cast(side, "float32") * 16 for side in grid]
+        return _on_grid([values[:, None] * frequencies for values in coordinates], grid)
 
     def _pairs(self, angles: Any) -> Any:
         return ops.repeat(angles, 2, axis=-1)
@@ -217,21 +222,23 @@ class Relative(Positions):
     any_grid = False
 
     def attention_shapes(self, grid: Grid, num_heads: int) -> dict[str, tuple[int, ...]]:
-        rows = (2 * grid[0] - 1) * (2 * grid[1] - 1) + 3
+        rows = (2 * grid[0] - 1) * (2 * grid[1] - 1) + 3  # + 3 for pairs with prefix tokens
         return {"relative_position": (rows, num_heads)}
 
-    def of_tokens(self, grid: Sides, prefix: int, head_size: int, change: Change = None) -> Any:
+    def attention_inputs(
+        self, grid: Sides, num_prefix: int, head_size: int, augmentation: Augmentation = None
+    ) -> Any:
         h, w = grid
         row, column = (x.ravel() for x in np.mgrid[:h, :w])  # (N,)
         offset = [x[:, None] - x + side - 1 for x, side in ((row, h), (column, w))]  # (N, N)
-        index = np.pad(offset[0] * (2 * w - 1) + offset[1], ((prefix, 0), (prefix, 0)))
-        last = (2 * h - 1) * (2 * w - 1) + 2
-        index[:prefix], index[:, :prefix], index[:prefix, :prefix] = last - 2, last - 1, last
+        p, last = num_prefix, (2 * h - 1) * (2 * w - 1) + 2
+        index = np.pad(offset[0] * (2 * w - 1) + offset[1], ((p, 0), (p, 0)))
+        index[:p], index[:, :p], index[:p, :p] = last - 2, last - 1, last
         return ops.convert_to_tensor(index[None], dtype="int32")  # (1, T, T)
 
     def logits(self, variables: Mapping[str, Any], positions: Any) -> Any:
-        found = ops.take(variables["relative_position"], positions[0], axis=0)  # (T, T, K)
-        return ops.transpose(found, (2, 0, 1))[None]
+        logits = ops.take(variables["relative_position"], positions[0], axis=0)  # (T, T, K)
+        return ops.transpose(logits, (2, 0, 1))[None]
 
     def resize(self, name: str, values: Any, grids: tuple[Grid, Grid], method: str) -> np.ndarray:
         (h, w), (new_h, new_w) = ((2 * a - 1, 2 * b - 1) for a, b in grids)
@@ -254,8 +261,8 @@ def _constant(values: np.ndarray) -> Any:
     return ops.convert_to_tensor(values, dtype="float32")
 
 
-def _numbers(number: Any) -> Any:
-    return ops.cast(ops.arange(number), "float32")
+def _float_range(length: Any) -> Any:
+    return ops.cast(ops.arange(length), "float32")
 
 
 def _on_grid(parts: list[Any], grid: Sides) -> Any:

@@ -33,37 +33,37 @@ def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_alig
     https://github.com/google-research/vision_transformer/blob/main/vit_jax/checkpoint.py
     """
     arguments.one_of("method", method, RESIZE_METHODS)
-    h, w, _ = table.shape
-    rows = resize_matrix(h, grid[0], method)  # (new h, h)
-    columns = resize_matrix(w, grid[1], method)  # (new w, w)
+    old_h, old_w, _ = table.shape
+    rows = resize_matrix(old_h, grid[0], method)  # (new old_h, old_h)
+    columns = resize_matrix(old_w, grid[1], method)  # (new old_w, old_w)
     table = ops.cast(table, "float32")
-    table = ops.tensordot(rows, table, axes=1)  # (new h, w, D)
-    table = ops.tensordot(columns, table, axes=[[1], [1]])  # (new w, new h, D)
-    return ops.transpose(table, (1, 0, 2))  # (new h, new w, D)
+    table = ops.tensordot(rows, table, axes=1)  # (new old_h, old_w, D)
+    table = ops.tensordot(columns, table, axes=[[1], [1]])  # (new old_w, new old_h, D)
+    return ops.transpose(table, (1, 0, 2))  # (new old_h, new old_w, D)
 
 
 def resize_matrix(old: int, new: Any, method: str) -> Any:
     """Returns the matrix that resizes position embeddings along one axis."""
     cubic, aligned, antialias = _METHODS[method]
-    target = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
-    size = ops.cast(new, "float32")
+    index = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
+    new_size = ops.cast(new, "float32")
     if aligned:
         # A single new sample is at the first old sample, as in scipy's zoom.
-        position = target * (old - 1) / ops.maximum(size - 1, 1.0)
+        position = index * (old - 1) / ops.maximum(new_size - 1, 1.0)
     else:
-        position = (target + 0.5) * (old / size) - 0.5
+        position = (index + 0.5) * (old / new_size) - 0.5
     if antialias:
         # The kernel widens when the table shrinks, so that every old sample contributes.
         distance = ops.abs(ops.arange(old, dtype="float32") - position)
-        weights = _kernel(distance / ops.maximum(old / size, 1.0), cubic)
+        weights = _kernel(distance / ops.maximum(old / new_size, 1.0), cubic)
         return weights / ops.sum(weights, axis=1, keepdims=True)
     # A kernel extends two samples beyond each edge, where the edge value is repeated.
-    reach = np.arange(-2, old + 2)
-    distance = ops.abs(ops.convert_to_tensor(reach, dtype="float32") - position)
+    padded_index = np.arange(-2, old + 2)
+    distance = ops.abs(ops.convert_to_tensor(padded_index, dtype="float32") - position)
     weights = _kernel(distance, cubic)  # (new, old + 4)
-    nearest = np.clip(reach, 0, old - 1)
-    onto = np.eye(old, dtype="float32")[nearest]
-    return ops.matmul(weights, ops.convert_to_tensor(onto))
+    clipped_index = np.clip(padded_index, 0, old - 1)
+    edge_repeat = np.eye(old, dtype="float32")[clipped_index]
+    return ops.matmul(weights, ops.convert_to_tensor(edge_repeat))
 
 
 def _kernel(t: Any, a: float | None) -> Any:

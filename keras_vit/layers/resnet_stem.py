@@ -57,12 +57,12 @@ class ResidualUnit(BaseLayer):
         self.filters = channels_in_groups("filters", filters)
         self.strides = arguments.positive_int("strides", strides)
         self.epsilon = arguments.positive("epsilon", epsilon)
-        self.conv1 = self._part(StandardizedConv2D, self.filters, 1, name="conv1")
-        self.gn1 = self._part(GroupNorm, self.epsilon, name="gn1")
-        self.conv2 = self._part(StandardizedConv2D, self.filters, 3, self.strides, name="conv2")
-        self.gn2 = self._part(GroupNorm, self.epsilon, name="gn2")
-        self.conv3 = self._part(StandardizedConv2D, 4 * self.filters, 1, name="conv3")
-        self.gn3 = self._part(GroupNorm, self.epsilon, gamma_initializer="zeros", name="gn3")
+        self.conv1 = self._sublayer(StandardizedConv2D, self.filters, 1, name="conv1")
+        self.gn1 = self._sublayer(GroupNorm, self.epsilon, name="gn1")
+        self.conv2 = self._sublayer(StandardizedConv2D, self.filters, 3, self.strides, name="conv2")
+        self.gn2 = self._sublayer(GroupNorm, self.epsilon, name="gn2")
+        self.conv3 = self._sublayer(StandardizedConv2D, 4 * self.filters, 1, name="conv3")
+        self.gn3 = self._sublayer(GroupNorm, self.epsilon, gamma_initializer="zeros", name="gn3")
         self.input_spec = keras.layers.InputSpec(ndim=4)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -73,10 +73,10 @@ class ResidualUnit(BaseLayer):
             norm.build(shape)
         self.projects = self.strides != 1 or input_shape[-1] != 4 * self.filters
         if self.projects:
-            self.conv_proj = self._part(
+            self.conv_proj = self._sublayer(
                 StandardizedConv2D, 4 * self.filters, 1, self.strides, name="conv_proj"
             )
-            self.gn_proj = self._part(GroupNorm, self.epsilon, name="gn_proj")
+            self.gn_proj = self._sublayer(GroupNorm, self.epsilon, name="gn_proj")
             self.conv_proj.build(input_shape)
             self.gn_proj.build(shape)
 
@@ -219,10 +219,10 @@ class ResNetStem(BaseLayer):
             )
         self.width = channels_in_groups("width", width)
         self.epsilon = arguments.positive("epsilon", epsilon)
-        self.conv_root = self._part(StandardizedConv2D, self.width, 7, 2, name="conv_root")
-        self.gn_root = self._part(GroupNorm, epsilon, name="gn_root")
+        self.conv_root = self._sublayer(StandardizedConv2D, self.width, 7, 2, name="conv_root")
+        self.gn_root = self._sublayer(GroupNorm, epsilon, name="gn_root")
         self.units = [
-            self._part(
+            self._sublayer(
                 ResidualUnit,
                 self.width * 2**stage,
                 strides=2 if stage and unit == 0 else 1,

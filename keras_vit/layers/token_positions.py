@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_vit import arguments
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.position_embedding import POSITIONS, Change
+from keras_vit.layers.position_embedding import POSITIONS, Augmentation
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -83,20 +83,20 @@ class TokenPositions(BaseLayer):
 
     def call(self, patches: Any, training: bool | None = None) -> Any:
         _, h, w, _ = ops.shape(patches)
-        change = self._draw() if training and self.is_random else None
-        return self.kind.of_tokens((h, w), self.num_prefix_tokens, self.head_size, change)
+        sizes = self.num_prefix_tokens, self.head_size
+        augmentation = self._draw() if training and self.is_random else None
+        return self.kind.attention_inputs((h, w), *sizes, augmentation)
 
-    def _draw(self) -> Change:
-        drawn = keras.random.uniform((5,), -1, 1, "float32", self.seed_generator)
+    def _draw(self) -> Augmentation:
+        noise = keras.random.uniform((5,), -1, 1, "float32", self.seed_generator)
         jitter, rescale = math.log(self.position_jitter or 1), math.log(self.position_rescale or 1)
-        scale = ops.exp(drawn[2:4] * jitter + drawn[4] * rescale)
-        return ops.unstack(drawn[:2] * (self.position_shift or 0)), ops.unstack(scale)
+        scale = ops.exp(noise[2:4] * jitter + noise[4] * rescale)
+        return ops.unstack(noise[:2] * (self.position_shift or 0)), ops.unstack(scale)
 
     def compute_output_spec(self, patches: Any, training: bool | None = None) -> Any:
         _, h, w, _ = patches.shape
-        known = h is not None and w is not None
-        found = self.kind.of_tokens(
-            (h, w) if known else (1, 1), self.num_prefix_tokens, self.head_size
-        )
-        shape = tuple(found.shape) if known else (1, None, *found.shape[2:])
-        return keras.KerasTensor(shape, dtype=keras.backend.standardize_dtype(found.dtype))
+        is_static = h is not None and w is not None
+        grid = (h, w) if is_static else (1, 1)
+        inputs = self.kind.attention_inputs(grid, self.num_prefix_tokens, self.head_size)
+        shape = tuple(inputs.shape) if is_static else (1, None, *inputs.shape[2:])
+        return keras.KerasTensor(shape, dtype=keras.backend.standardize_dtype(inputs.dtype))

@@ -23,21 +23,21 @@ class Matching(NamedTuple):
     """Pairs of tokens, one to be removed and the other to absorb it.
 
     Args:
-        left: Indices in [0, T) of the remaining tokens, (B, T - r): the prefix tokens, the
+        remaining: Indices in [0, T) of the remaining tokens, (B, T - r): the prefix tokens, the
             unpaired tokens of a, and b, each in ascending order.
         merged: Indices in [0, T) of the removed tokens of a, most similar first, (B, r).
-        into: Positions in `left` of the tokens that absorb `merged`, (B, r).
+        targets: Positions in `remaining` of the tokens that absorb `merged`, (B, r).
 
     Examples:
         >>> tokens = ops.convert_to_tensor([[[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [1.0, 4.0]]])
-        >>> pairs = match(tokens, 1)  # 0 and 3 point most alike
-        >>> [ops.convert_to_numpy(x).tolist() for x in (pairs.left, pairs.merged, pairs.into)]
+        >>> matching = match(tokens, 1)  # 0 and 3 have the highest cosine similarity
+        >>> [ops.convert_to_numpy(indices).tolist() for indices in matching]
         [[[2, 1, 3]], [[0]], [[2]]]
     """
 
-    left: Any
+    remaining: Any
     merged: Any
-    into: Any
+    targets: Any
 
 
 def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
@@ -47,45 +47,45 @@ def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
     metric = ops.normalize(metric)
     # `take` copies whole rows; a slice with a step copies value by value.
     a, b = ops.take(metric, in_a, axis=1), ops.take(metric, in_b, axis=1)
-    likeness = ops.matmul(a, ops.transpose(b, (0, 2, 1)))  # (B, |a|, |b|)
+    similarity = ops.matmul(a, ops.transpose(b, (0, 2, 1)))  # (B, |a|, |b|)
     # Not `argmax`: Keras computes it with an operator that TFLite lacks.
-    best, nearest = ops.top_k(likeness, 1)  # (B, |a|, 1)
-    _, order = ops.top_k(best[..., 0], in_a.shape[0])  # (B, |a|), descending
-    merged, kept = order[:, :pairs], ops.sort(order[:, pairs:])
-    always = ops.zeros_like(order[:, :1])  # (B, 1), to broadcast over the examples
-    left = [
-        always + ops.arange(prefix_tokens, dtype="int32"),
-        prefix_tokens + 2 * kept,
-        always + in_b,
+    highest, nearest = ops.top_k(similarity, 1)  # (B, |a|, 1)
+    _, order = ops.top_k(highest[..., 0], in_a.shape[0])  # (B, |a|), descending
+    merged, unpaired = order[:, :pairs], ops.sort(order[:, pairs:])
+    zeros = ops.zeros_like(order[:, :1])  # (B, 1), to broadcast over the examples
+    remaining = [
+        zeros + ops.arange(prefix_tokens, dtype="int32"),
+        prefix_tokens + 2 * unpaired,
+        zeros + in_b,
     ]
-    into = take_tokens(nearest, merged)[..., 0] + (prefix_tokens + in_a.shape[0] - pairs)
-    return Matching(ops.concatenate(left, axis=1), prefix_tokens + 2 * merged, into)
+    targets = take_tokens(nearest, merged)[..., 0] + (prefix_tokens + in_a.shape[0] - pairs)
+    return Matching(ops.concatenate(remaining, axis=1), prefix_tokens + 2 * merged, targets)
 
 
 def merge(tokens: Any, sizes: Any, matching: Matching) -> tuple[Any, Any]:
     """Averages each remaining token with the tokens that are merged into it."""
-    left, sizes = take_tokens(tokens, matching.left), sizes[..., None]
-    moved = take_tokens(sizes, matching.merged)  # (B, r, 1)
-    # A matrix product sums tokens merged into the same one. A scatter would add in an undefined
-    # order on a GPU.
-    onto = ops.one_hot(matching.into, left.shape[1], axis=1, dtype=left.dtype)  # (B, T - r, r)
-    sizes = take_tokens(sizes, matching.left) + ops.matmul(onto, moved)  # (B, T - r, 1)
+    remaining, sizes = take_tokens(tokens, matching.remaining), sizes[..., None]
+    merged_sizes = take_tokens(sizes, matching.merged)  # (B, r, 1)
+    # Of shape (B, T - r, r): a matrix product sums tokens merged into the same one. A scatter would
+    # add in an undefined order on a GPU.
+    assignment = ops.one_hot(matching.targets, remaining.shape[1], axis=1, dtype=remaining.dtype)
+    sizes = take_tokens(sizes, matching.remaining) + ops.matmul(assignment, merged_sizes)
     # The mean of x and the merged y_i of sizes s_i is x + sum of s_i / s (y_i - x).
-    shares = moved / take_tokens(sizes, matching.into)
-    steps = take_tokens(tokens, matching.merged) - take_tokens(left, matching.into)  # (B, r, D)
-    return left + ops.matmul(onto, shares * steps), sizes[..., 0]
+    shares = merged_sizes / take_tokens(sizes, matching.targets)
+    differences = take_tokens(tokens, matching.merged) - take_tokens(remaining, matching.targets)
+    return remaining + ops.matmul(assignment, shares * differences), sizes[..., 0]
 
 
-def take_tokens(tokens: Any, numbers: Any) -> Any:
+def take_tokens(tokens: Any, indices: Any) -> Any:
     """Returns the tokens of each example at the given indices."""
-    tokens, numbers = ops.convert_to_tensor(tokens), ops.convert_to_tensor(numbers)
+    tokens, indices = ops.convert_to_tensor(tokens), ops.convert_to_tensor(indices)
     if keras.backend.backend() != "tensorflow":
         # Indexes within an example, so that devices with parts of a batch need not communicate.
-        return ops.take_along_axis(tokens, numbers[:, :, None], axis=1)
+        return ops.take_along_axis(tokens, indices[:, :, None], axis=1)
     # Rows of one matrix: on TensorFlow `take_along_axis` looks up single values, which takes five
     # times as long.
     batch, t, d = ops.shape(tokens)
-    rows = numbers + t * ops.expand_dims(ops.arange(batch, dtype=numbers.dtype), -1)
+    rows = indices + t * ops.expand_dims(ops.arange(batch, dtype=indices.dtype), -1)
     return ops.take(ops.reshape(tokens, (-1, d)), rows, axis=0)
 
 
@@ -156,21 +156,21 @@ class ReducingBlock(TransformerBlock):
     ) -> tuple[Any, Any]:
         """Returns the output tokens and their sizes, given options for calling attention."""
         _, t, d_model = inputs.shape
-        left = self.tokens_after(t)
-        z = self._in_one_matrix(inputs)  # (BT, D)
-        branch, found = self.attention(
+        new_length = self.tokens_after(t)
+        z = self._as_matrix(inputs)  # (BT, D)
+        branch, keys_or_scores = self.attention(
             self.norm_1(z, training=training), num_tokens=t, training=training, **options
         )
         z = self._add_attention(z, branch, t, training)
-        if left < t:
+        if new_length < t:
             z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
-            z, sizes = self._reduce(z, found, sizes, left)  # (B, T - r, D)
+            z, sizes = self._reduce(z, keys_or_scores, sizes, new_length)  # (B, T - r, D)
             z = ops.reshape(z, (-1, d_model))
-        z = self._add_perceptron(z, left, training)
-        return ops.reshape(z, (-1, left, d_model)), sizes
+        z = self._add_mlp(z, new_length, training)
+        return ops.reshape(z, (-1, new_length, d_model)), sizes
 
-    def _reduce(self, z: Any, found: Any, sizes: Any, left: int) -> tuple[Any, Any]:
-        """Returns `left` of the tokens, and their sizes, given what attention returned."""
+    def _reduce(self, z: Any, keys_or_scores: Any, sizes: Any, new_length: int) -> tuple[Any, Any]:
+        """Returns the remaining tokens and their sizes, given the second output of attention."""
         raise NotImplementedError
 
 
@@ -229,13 +229,13 @@ class MergingBlock(ReducingBlock):
     attention_class = _ProportionalAttention
 
     def call(self, inputs: Any, sizes: Any = None, training: bool | None = None) -> tuple[Any, Any]:
-        known = ops.ones(ops.shape(inputs)[:2], self.variable_dtype) if sizes is None else sizes
-        return self._compute_reduced(inputs, known, {"sizes": sizes}, training)
+        initial = ops.ones(ops.shape(inputs)[:2], self.variable_dtype) if sizes is None else sizes
+        return self._compute_reduced(inputs, initial, {"sizes": sizes}, training)
 
-    def _reduce(self, z: Any, found: Any, sizes: Any, left: int) -> tuple[Any, Any]:
-        # In half precision too many keys would have the same similarity.
-        pairs = match(ops.cast(found, z.dtype), z.shape[1] - left, self.prefix_tokens)
-        return merge(z, ops.cast(sizes, z.dtype), pairs)
+    def _reduce(self, z: Any, keys_or_scores: Any, sizes: Any, new_length: int) -> tuple[Any, Any]:
+        keys = ops.cast(keys_or_scores, z.dtype)  # in half precision, too many would be equal
+        matching = match(keys, z.shape[1] - new_length, self.prefix_tokens)
+        return merge(z, ops.cast(sizes, z.dtype), matching)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:
         shape = super().compute_output_shape(input_shape)
@@ -286,8 +286,9 @@ class PruningBlock(ReducingBlock):
     def call(self, inputs: Any, training: bool | None = None) -> Any:  # type: ignore[override]
         return self._compute_reduced(inputs, None, {"return_attention_scores": True}, training)[0]
 
-    def _reduce(self, z: Any, found: Any, sizes: Any, left: int) -> tuple[Any, Any]:
+    def _reduce(self, z: Any, keys_or_scores: Any, sizes: Any, new_length: int) -> tuple[Any, Any]:
         p = self.prefix_tokens
-        attended = ops.mean(ops.cast(found[:, :, 0, p:], z.dtype), axis=1)  # (B, T - p)
-        _, best = ops.top_k(attended, left - p)
-        return ops.concatenate([z[:, :p], take_tokens(z[:, p:], ops.sort(best))], axis=1), sizes
+        class_scores = ops.cast(keys_or_scores[:, :, 0, p:], z.dtype)  # (B, K, T - p)
+        _, highest = ops.top_k(ops.mean(class_scores, axis=1), new_length - p)
+        patches = take_tokens(z[:, p:], ops.sort(highest))
+        return ops.concatenate([z[:, :p], patches], axis=1), sizes

@@ -97,8 +97,8 @@ class TransformerBlock(BaseLayer):
         self.layer_scale = layer_scale
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         self.stochastic_depth_rate = arguments.rate("stochastic_depth_rate", stochastic_depth_rate)
-        self.norm_1 = self._part(self.norm_class, epsilon=epsilon, name="norm_1")
-        self.attention = self._part(
+        self.norm_1 = self._sublayer(self.norm_class, epsilon=epsilon, name="norm_1")
+        self.attention = self._sublayer(
             self.attention_class,
             num_heads,
             qkv_bias=qkv_bias,
@@ -108,8 +108,8 @@ class TransformerBlock(BaseLayer):
             position_grid=position_grid,
             name="attention",
         )
-        self.norm_2 = self._part(self.norm_class, epsilon=epsilon, name="norm_2")
-        self.mlp = self._part(
+        self.norm_2 = self._sublayer(self.norm_class, epsilon=epsilon, name="norm_2")
+        self.mlp = self._sublayer(
             MLP, mlp_dim, gelu, dropout_rate, swiglu, epsilon if mlp_norm else None, name="mlp"
         )
         self.num_heads, self.qkv_bias = self.attention.num_heads, self.attention.qkv_bias
@@ -119,12 +119,12 @@ class TransformerBlock(BaseLayer):
         self.attention_dropout_rate = self.attention.dropout_rate
         self.mlp_dim, self.gelu = self.mlp.mlp_dim, self.mlp.gelu
         if layer_scale is not None:
-            self.scale_1 = self._part(LayerScale, layer_scale, name="scale_1")
-            self.scale_2 = self._part(LayerScale, layer_scale, name="scale_2")
-        self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
-        self.drop_path = self._part(StochasticDepth, self.stochastic_depth_rate, name="drop_path")
+            self.scale_1 = self._sublayer(LayerScale, layer_scale, name="scale_1")
+            self.scale_2 = self._sublayer(LayerScale, layer_scale, name="scale_2")
+        self.dropout = self._sublayer(Dropout, self.dropout_rate, name="dropout")
+        self.drop_path = self._sublayer(StochasticDepth, stochastic_depth_rate, name="drop_path")
         # Whether the backward pass recomputes the block's activations instead of storing them
-        # (rematerialization): a property of a run, not of the model, so no argument.
+        # (rematerialization): a setting of a run, not of the model, so not an argument.
         self.remat = False
         # Number of first tokens whose outputs are computed, None for all; only for inference.
         self.num_queries: int | None = None
@@ -159,23 +159,23 @@ class TransformerBlock(BaseLayer):
 
     def _compute(self, inputs: Any, positions: Any, training: bool | None) -> Any:
         _, t, d_model = ops.shape(inputs)
-        z = self._in_one_matrix(inputs)  # (BT, D)
-        normed = self.norm_1(z, training=training)
+        z = self._as_matrix(inputs)  # (BT, D)
+        normalized = self.norm_1(z, training=training)
         if self.window_size is None:
             branch = self.attention(
-                normed,
+                normalized,
                 num_tokens=t,
                 num_queries=self.num_queries,
                 positions=positions,
                 training=training,
             )
         else:
-            branch = self._attend_in_windows(normed, t, training)
+            branch = self._attend_in_windows(normalized, t, training)
         if self.num_queries is not None:
             t = self.num_queries
-            z = self._in_one_matrix(inputs[:, :t])
+            z = self._as_matrix(inputs[:, :t])
         z = self._add_attention(z, branch, t, training)
-        z = self._add_perceptron(z, t, training)
+        z = self._add_mlp(z, t, training)
         return ops.reshape(z, (-1, t, d_model))  # (B, T, D)
 
     def _attend_in_windows(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
@@ -188,7 +188,7 @@ class TransformerBlock(BaseLayer):
         branch = ops.pad(branch, ((0, 0), (prefix, 0), (0, 0)))[:, : self.num_queries]
         return ops.reshape(branch, (-1, d_model))
 
-    def _in_one_matrix(self, inputs: Any) -> Any:
+    def _as_matrix(self, inputs: Any) -> Any:
         # Tokens of all examples in one matrix: oneDNN then fuses the residual sum with the product.
         return ops.reshape(ops.cast(inputs, self.variable_dtype), (-1, inputs.shape[-1]))
 
@@ -198,7 +198,7 @@ class TransformerBlock(BaseLayer):
             branch = self.scale_1(branch)
         return z + self._drop_path(branch, num_tokens, training)
 
-    def _add_perceptron(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
+    def _add_mlp(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
         branch = self.mlp(self.norm_2(z, training=training), training=training)
         if self.layer_scale is not None:
             branch = self.scale_2(branch)

@@ -21,15 +21,15 @@ def to_windows(patches: Any, side: int) -> Any:
     _, h, w, d = patches.shape
     rows, columns = -(-h // side), -(-w // side)
     patches = ops.pad(patches, ((0, 0), (0, rows * side - h), (0, columns * side - w), (0, 0)))
-    bands = ops.reshape(patches, (-1, side, columns, side * d))  # rank 4, as phones require
-    bands = ops.transpose(bands, (0, 2, 1, 3))
-    return ops.reshape(bands, (-1, side * side, d))
+    tensor = ops.reshape(patches, (-1, side, columns, side * d))  # rank 4, as phones require
+    tensor = ops.transpose(tensor, (0, 2, 1, 3))
+    return ops.reshape(tensor, (-1, side * side, d))
 
 
 def from_windows(windows: Any, grid: tuple[int, int], side: int) -> Any:
-    """Returns the patches (B, h, w, D) of a `grid` (h, w), without those that were added."""
+    """Returns the patches (B, h, w, D) of a `grid` (h, w), without the added zeros."""
     (h, w), d = grid, windows.shape[-1]
     rows, columns = -(-h // side), -(-w // side)
-    bands = ops.reshape(windows, (-1, columns, side, side * d))
-    bands = ops.transpose(bands, (0, 2, 1, 3))
-    return ops.reshape(bands, (-1, rows * side, columns * side, d))[:, :h, :w]
+    tensor = ops.reshape(windows, (-1, columns, side, side * d))
+    tensor = ops.transpose(tensor, (0, 2, 1, 3))
+    return ops.reshape(tensor, (-1, rows * side, columns * side, d))[:, :h, :w]

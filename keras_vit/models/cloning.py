@@ -19,14 +19,14 @@ def clone(
     require_graph(model)
     copies: dict[Any, Any] = {}  # a layer may be shared, also between nested models
 
-    def copied(layer: Any) -> Any:
+    def copy_of(layer: Any) -> Any:
         if layer not in copies:
             if is_graph(layer):
                 # A Sequential has no calls that could be changed. Keras' `recursive` stops at the
                 # second level before Keras 3.14.
                 changed_call = None if isinstance(layer, keras.Sequential) else call
                 copies[layer] = keras.models.clone_model(
-                    layer, clone_function=copied, call_function=changed_call
+                    layer, clone_function=copy_of, call_function=changed_call
                 )
             else:
                 copies[layer] = (change(layer) if change else None) or clone_layer(layer)
@@ -34,9 +34,9 @@ def clone(
 
     # For a compiled model Keras would also copy losses, metrics and optimizer.
     sequential = isinstance(model, keras.Sequential)
-    ends = (model.inputs[0], model.outputs[0]) if sequential else (model.input, model.output)
-    bare = keras.Model(*ends, name=model.name)
-    copy = keras.models.clone_model(bare, clone_function=copied, call_function=call)
+    tensors = (model.inputs[0], model.outputs[0]) if sequential else (model.input, model.output)
+    uncompiled = keras.Model(*tensors, name=model.name)
+    copy = keras.models.clone_model(uncompiled, clone_function=copy_of, call_function=call)
     for layer, new in copies.items():
         if is_graph(layer) or not isinstance(layer, keras.layers.Layer):
             continue
@@ -61,8 +61,8 @@ def without_activation(layer: Any, **changes: Any) -> Any:
 
 def to_float32(model: keras.Model) -> keras.Model:
     """Returns the model itself if it computes in float32, otherwise a float32 copy."""
-    others = any(_floats(layer) - {"float32"} for layer in layers_of(model))
-    return with_dtype(model, "float32") if others else model
+    has_others = any(_float_dtypes(layer) - {"float32"} for layer in layers_of(model))
+    return with_dtype(model, "float32") if has_others else model
 
 
 def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
@@ -72,10 +72,10 @@ def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
 
 def to_bfloat16(model: keras.Model) -> keras.Model:
     """Copies a model to compute matrix products in bfloat16 and the classifier in float32."""
-    found = list(layers_of(model))
-    if any(layer.compute_dtype == "bfloat16" for layer in found):
+    layers = list(layers_of(model))
+    if any(layer.compute_dtype == "bfloat16" for layer in layers):
         return clone(model)
-    last = _answer(found)
+    last = _final_layers(layers)
 
     def changed(layer: Any) -> Any:
         if not is_float(layer):
@@ -85,16 +85,16 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
     return clone(model, changed)
 
 
-def _answer(layers: list[Any]) -> list[Any]:
+def _final_layers(layers: list[Any]) -> list[Any]:
     """Returns the final Dense layers and all layers after them, or an empty list."""
     kinds = keras.layers
-    follow = (kinds.Activation, kinds.Softmax, kinds.Average, kinds.Identity)
+    without_kernel = (kinds.Activation, kinds.Softmax, kinds.Average, kinds.Identity)
     end = len(layers)
-    while end and isinstance(layers[end - 1], follow):
+    while end and isinstance(layers[end - 1], without_kernel):
         end -= 1
-    means = [layer for layer in layers[end:] if isinstance(layer, kinds.Average)]
-    heads = max((len(layer.input) for layer in means), default=1)
-    dense = [i for i in range(end) if isinstance(layers[i], kinds.Dense)][-heads:]
+    averages = [layer for layer in layers[end:] if isinstance(layer, kinds.Average)]
+    num_heads = max((len(layer.input) for layer in averages), default=1)
+    dense = [i for i in range(end) if isinstance(layers[i], kinds.Dense)][-num_heads:]
     return layers[dense[0] :] if dense and dense[-1] == end - 1 else []
 
 
@@ -124,7 +124,7 @@ def last_layer(model: keras.Model) -> Any:
     return last_layer(last) if isinstance(last, keras.Model) else last
 
 
-def _floats(layer: Any) -> set[str]:
+def _float_dtypes(layer: Any) -> set[str]:
     if not isinstance(layer, keras.layers.Layer):
         return set()  # an operation computes in the dtype of its inputs
     policy = layer.dtype_policy
@@ -133,8 +133,8 @@ def _floats(layer: Any) -> set[str]:
 
 
 def is_float(layer: Any) -> bool:
-    """Returns whether a layer computes in floating point; False if bare operation or quantized."""
-    return bool(_floats(layer)) and layer.quantization_mode is None
+    """Returns whether a layer computes in floating point; False for operations or if quantized."""
+    return bool(_float_dtypes(layer)) and layer.quantization_mode is None
 
 
 def require_graph(model: keras.Model) -> None:

@@ -166,24 +166,24 @@ class ViTConfig:
     @property
     def windows(self) -> tuple[int | None, ...]:
         """Side of the windows of each block, None for attention among all tokens."""
-        number = self.num_layers
-        whole = {round((i + 1) * number / self.global_blocks) for i in range(self.global_blocks)}
-        return tuple(None if i + 1 in whole else self.window_size for i in range(number))
+        depth, num_global = self.num_layers, self.global_blocks
+        global_blocks = {round((i + 1) * depth / num_global) for i in range(num_global)}
+        return tuple(None if i + 1 in global_blocks else self.window_size for i in range(depth))
 
     def _check_positions(self) -> None:
         kind = POSITIONS[self.position_embedding]
-        fixed = None not in self.image_size and self.position_grid in (None, self._image_grid)
-        if not (kind.any_grid or fixed):
+        is_fixed = None not in self.image_size and self.position_grid in (None, self._image_grid)
+        if not (kind.any_grid or is_fixed):
             raise ValueError(
                 f"position_embedding={kind.name!r} needs a fixed `image_size`, whose patches are "
                 "the stored grid; for another size build the model anew from its weights. Received:"
                 f" image_size={self.image_size}, position_grid={self.position_grid}"
             )
-        changes = (self.position_shift, self.position_jitter, self.position_rescale)
-        if any(changes) and self.position_embedding != "rotary":
+        augmentations = (self.position_shift, self.position_jitter, self.position_rescale)
+        if any(augmentations) and self.position_embedding != "rotary":
             raise ValueError(
                 "`position_shift`, `position_jitter` and `position_rescale` must be None unless "
-                f"positions are rotary. Received: {changes}, position_embedding={kind.name!r}"
+                f"positions are rotary. Received: {augmentations}, position_embedding={kind.name!r}"
             )
 
     def _check_tokens(self) -> None:
@@ -220,10 +220,10 @@ class ViTConfig:
 
     @property
     def _image_grid(self) -> tuple[int, int]:
-        known = (side or DEFAULT_IMAGE_SIZE for side in self.image_size)
+        sides = (side or DEFAULT_IMAGE_SIZE for side in self.image_size)
         rows, columns = (
             -(-side // self.stem_stride) // patch
-            for side, patch in zip(known, self.patch, strict=True)
+            for side, patch in zip(sides, self.patch, strict=True)
         )
         return max(1, rows), max(1, columns)
 
@@ -238,11 +238,11 @@ class ViTConfig:
         return self.patch[0] * self.stem_stride, self.patch[1] * self.stem_stride
 
     @property
-    def usual_size(self) -> tuple[int, int]:
+    def default_image_size(self) -> tuple[int, int]:
         """Image height and width; unknown sides are derived from the position embedding grid."""
         height, width = (
-            side or cells * pixels
-            for side, cells, pixels in zip(self.image_size, self.grid, self.stride, strict=True)
+            side or patches * stride
+            for side, patches, stride in zip(self.image_size, self.grid, self.stride, strict=True)
         )
         return height, width
 
@@ -336,9 +336,9 @@ _WIDTHS: dict[str, dict[str, Any]] = {
 
 def published_heads(hidden_size: int, num_layers: int, mlp_dim: int) -> int | None:
     """Returns the number of heads of the published model size with these dimensions, if any."""
-    wanted = {"hidden_size": hidden_size, "num_layers": num_layers, "mlp_dim": mlp_dim}
-    found = (width for width in _WIDTHS.values() if wanted.items() <= width.items())
-    return next((int(width["num_heads"]) for width in found), None)
+    fields = {"hidden_size": hidden_size, "num_layers": num_layers, "mlp_dim": mlp_dim}
+    matches = (width for width in _WIDTHS.values() if fields.items() <= width.items())
+    return next((int(width["num_heads"]) for width in matches), None)
 
 
 # Width, patch side in cells of the ResNet's feature map, residual units in each stage:

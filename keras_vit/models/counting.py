@@ -17,7 +17,7 @@ class Product(NamedTuple):
 
     Args:
         rows: Number of tokens, or of pixels of the output.
-        inputs: Values that each of them is computed from.
+        inputs: Number of values that each token or pixel is computed from.
         outputs: Channels of the output.
         offsets: Parameters per channel besides the weights: 1 for a bias.
     """
@@ -52,16 +52,16 @@ def count_parameters(config: ViTConfig) -> int:
         >>> f"{count_parameters(size('B/16')):,}"
         '86,567,656'
     """
-    pools = config.pooling == "map"
-    norms = 2 * config.num_layers + 1 + config.pre_norm + pools
+    attention_pooling = config.pooling == "map"
+    norms = 2 * config.num_layers + 1 + config.pre_norm + attention_pooling
     scales = 0 if config.layer_scale is None else 2 * config.num_layers
-    # Of D values each; a norm has a scale and an offset, attention pooling a query.
-    vectors = config.num_prefix_tokens + 2 * norms + scales + pools
+    # Of D values each; a norm has gamma and beta, attention pooling a query.
+    vectors = config.num_prefix_tokens + 2 * norms + scales + attention_pooling
     if config.qkv_bias and not config.key_bias:
         vectors -= config.num_layers
     weights = sum(product.parameters for product in _products(config))
     inner_norms = 2 * config.num_layers * config.mlp_dim * config.mlp_norm
-    return weights + vectors * config.hidden_size + inner_norms + _positions(config)
+    return weights + vectors * config.hidden_size + inner_norms + _count_positions(config)
 
 
 def count_flops(config: ViTConfig) -> int:
@@ -108,7 +108,7 @@ def count_training_flops(config: ViTConfig, *, remat: bool = False, head_only: b
     """
     forward = count_flops(config)
     if head_only:
-        return forward + 2 * sum(product.multiplications for product in _head(config))
+        return forward + 2 * sum(product.multiplications for product in _head_products(config))
     total = 3 * forward - 2 * _products(config)[0].multiplications
     if remat:
         total += count_flops(config.replace(num_layers=2 * config.num_layers)) - forward
@@ -117,18 +117,18 @@ def count_training_flops(config: ViTConfig, *, remat: bool = False, head_only: b
 
 def count_head(config: ViTConfig) -> int:
     """Returns the number of parameters of the classifier."""
-    return sum(product.parameters for product in _head(config))
+    return sum(product.parameters for product in _head_products(config))
 
 
 def count_tokens(config: ViTConfig) -> int:
     """Returns the number of tokens per image, including the class token and other prefix tokens."""
-    return _patches(config).rows + config.num_prefix_tokens
+    return _patch_product(config).rows + config.num_prefix_tokens
 
 
 def count_attended(config: ViTConfig) -> list[tuple[int, int]]:
-    """Returns the number of tokens in each block's attention, and to how many each attends."""
+    """Returns the number of queries in each block's attention, and of keys for each query."""
     t = count_tokens(config)
-    sides = [side // step for side, step in zip(config.usual_size, config.stride, strict=True)]
+    sides = [n // step for n, step in zip(config.default_image_size, config.stride, strict=True)]
 
     def attended(window: int | None) -> tuple[int, int]:
         if window is None:
@@ -142,63 +142,63 @@ def convolutions(config: ViTConfig) -> list[Product]:
     """Lists the convolutions in the ResNet of a hybrid model, without bias, each with a norm."""
     if config.stem_blocks is None:
         return []
-    sides, channels = _halved(config.usual_size), config.stem_width
-    found = [Product(math.prod(sides), 7 * 7 * config.channels, channels, 2)]
-    sides = _halved(sides)  # the pooling
+    sides, channels = _half_size(config.default_image_size), config.stem_width
+    products = [Product(math.prod(sides), 7 * 7 * config.channels, channels, 2)]
+    sides = _half_size(sides)  # the pooling
     for stage, units in enumerate(config.stem_blocks):
         f = config.stem_width * 2**stage
         for unit in range(units):
-            found.append(Product(math.prod(sides), channels, f, 2))
+            products.append(Product(math.prod(sides), channels, f, 2))
             if unit == 0 and stage > 0:
-                sides = _halved(sides)
+                sides = _half_size(sides)
             rows = math.prod(sides)
-            found += [Product(rows, 3 * 3 * f, f, 2), Product(rows, f, 4 * f, 2)]
+            products += [Product(rows, 3 * 3 * f, f, 2), Product(rows, f, 4 * f, 2)]
             if unit == 0:  # the shortcut has a projection if the shape changes
-                found.append(Product(rows, channels, 4 * f, 2))
+                products.append(Product(rows, channels, 4 * f, 2))
             channels = 4 * f
-    return found
+    return products
 
 
 def _products(config: ViTConfig) -> list[Product]:
-    """Lists all products with weights and convolutions; the first is that with the pixels."""
+    """Lists all products with weights and all convolutions, first the one with the pixels."""
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
-    found = [*convolutions(config), _patches(config)]
+    products = [*convolutions(config), _patch_product(config)]
     for rows, _ in count_attended(config):
-        found += [Product(rows, d, 3 * d, config.qkv_bias), Product(rows, d, d)]
-        found += [Product(t, d, m * (1 + config.swiglu)), Product(t, m, d)]
+        products += [Product(rows, d, 3 * d, config.qkv_bias), Product(rows, d, d)]
+        products += [Product(t, d, m * (1 + config.swiglu)), Product(t, m, d)]
     if config.pooling == "map":
         attention = [Product(1, d, d), Product(t, d, 2 * d), Product(1, d, d)]
-        found += [*attention, Product(1, d, m), Product(1, m, d)]
+        products += [*attention, Product(1, d, m), Product(1, m, d)]
     if config.representation_size:
-        found.append(Product(1, _pooled(config), config.representation_size))
-    return found + _head(config)
+        products.append(Product(1, _pooled_width(config), config.representation_size))
+    return products + _head_products(config)
 
 
-def _head(config: ViTConfig) -> list[Product]:
-    head = Product(1, config.representation_size or _pooled(config), config.classes)
+def _head_products(config: ViTConfig) -> list[Product]:
+    head = Product(1, config.representation_size or _pooled_width(config), config.classes)
     return [head] + config.distillation_head * [Product(1, config.hidden_size, config.classes)]
 
 
-def _pooled(config: ViTConfig) -> int:
+def _pooled_width(config: ViTConfig) -> int:
     """Returns the width of the pooled vector."""
     return config.hidden_size * (1 + (config.pooling == "token_gap"))
 
 
-def _patches(config: ViTConfig) -> Product:
+def _patch_product(config: ViTConfig) -> Product:
     """Returns the product that embeds the patches of an image."""
     channels = max((c.outputs for c in convolutions(config)), default=config.channels)
-    height, width = (-(-side // config.stem_stride) for side in config.usual_size)
+    height, width = (-(-side // config.stem_stride) for side in config.default_image_size)
     p, q = config.patch
     number = (height // p) * (width // q)
     return Product(number, p * q * channels, config.hidden_size, config.patch_bias)
 
 
-def _halved(sides: tuple[int, int]) -> tuple[int, int]:
+def _half_size(sides: tuple[int, int]) -> tuple[int, int]:
     """Returns the height and width of a feature map after a layer of stride 2."""
     return -(-sides[0] // 2), -(-sides[1] // 2)
 
 
-def _positions(config: ViTConfig) -> int:
+def _count_positions(config: ViTConfig) -> int:
     kind = POSITIONS[config.position_embedding]
     shapes = kind.shapes(config.grid, config.hidden_size)
     of_blocks = kind.attention_shapes(config.grid, config.num_heads)

@@ -46,7 +46,7 @@ def on_grid(backbone: keras.Model, tokens: Any, dtype: Any) -> Any:
 def quarter_size_features(backbone: keras.Model, width: int, dtype: Any) -> Any:
     """Returns features (B, H/4, W/4, E) from the tokens of four blocks and from the image.
 
-    Tokens show what lies where in steps of a patch, convolutions of the image the edges between.
+    Tokens describe the content of the image in steps of a patch, convolutions its edges.
 
     Reference: https://arxiv.org/abs/2205.08534
     """
@@ -54,8 +54,8 @@ def quarter_size_features(backbone: keras.Model, width: int, dtype: Any) -> Any:
     norm = functools.partial(layers.LayerNorm, config_of(backbone).epsilon, dtype=dtype)
     blocks = sorted({max(depth * part // 4 - 1, 0) for part in range(1, 5)})
     tokens = [patch_tokens(backbone, block, dtype) for block in blocks]
-    joined = keras.layers.Concatenate(dtype=dtype)(tokens) if len(tokens) > 1 else tokens[0]
-    coarse = keras.layers.Conv2D(width, 1, dtype=dtype, name="adapter_tokens")(joined)
+    concat = keras.layers.Concatenate(dtype=dtype)(tokens) if len(tokens) > 1 else tokens[0]
+    coarse = keras.layers.Conv2D(width, 1, dtype=dtype, name="adapter_tokens")(concat)
     coarse = norm(name="adapter_tokens_norm")(coarse)
     fine = backbone.input
     convolutions = ((_DETAIL, 2), (_DETAIL, 1), (2 * _DETAIL, 2), (width, 1))
@@ -84,7 +84,7 @@ def Segmenter(  # noqa: N802
     """Builds a model that classifies every pixel, on a Vision Transformer.
 
     Args:
-        backbone: A model of this package; its head, if it has one, is left out.
+        backbone: A model of this package; its head, if it has one, is not used.
         classes: Number K of classes.
         head: `"adapter"`: tokens of four blocks and convolutions of the image, at a quarter of its
             size; or `"linear"`: the tokens of the last block alone, as in linear evaluations.

@@ -18,8 +18,8 @@ from keras_vit.models.dense import WIDTH, fixed_size, quarter_size_features
 from keras_vit.models.metadata import config_of
 
 STRIDES = (8, 16, 32)  # of the cells, in pixels
-_FIRST_SCORE = 0.01  # before training; https://arxiv.org/abs/1708.02002
-_FIRST_DISTANCE = 2.0  # of a box's edges, in cells
+_INITIAL_SCORE = 0.01  # before training; https://arxiv.org/abs/1708.02002
+_INITIAL_DISTANCE = 2.0  # of a box's edges, in cells
 
 
 def Detector(  # noqa: N802
@@ -31,12 +31,12 @@ def Detector(  # noqa: N802
 ) -> keras.Model:
     """Builds a model that detects objects, on a Vision Transformer.
 
-    Each cell of 8, 16 and 32 pixels predicts one box and a score for each class. Several cells find
-    an object: of boxes that overlap, the one with the highest score is the object
+    Each cell of 8, 16 and 32 pixels predicts one box and a score for each class. Several cells
+    predict an object: of boxes that overlap, the one with the highest score is the object
     (`keras_vit.tasks.detection.prediction.suppressed`).
 
     Args:
-        backbone: A model of this package; its head, if it has one, is left out.
+        backbone: A model of this package; its head, if it has one, is not used.
         classes: Number K of classes.
         width: Channels of the adapter and of the heads.
         name: Name of the model.
@@ -93,9 +93,9 @@ def with_scores(model: keras.Model) -> keras.Model:
 def _branch(levels: list[Any], classes: int, conv: Callable[..., Any], policy: Any) -> Any:
     """Returns boxes and logits (B, A, 4 + K); all levels share the convolutions."""
     parts = []
-    logit = -math.log(1 / _FIRST_SCORE - 1)
-    distance = math.log(math.expm1(_FIRST_DISTANCE))
-    for part, channels, first in (("boxes", 4, distance), ("scores", classes, logit)):
+    logit = -math.log(1 / _INITIAL_SCORE - 1)
+    distance = math.log(math.expm1(_INITIAL_DISTANCE))
+    for part, channels, initial in (("boxes", 4, distance), ("scores", classes, logit)):
         outputs = levels
         for index in range(2):
             for layer in (
@@ -104,14 +104,14 @@ def _branch(levels: list[Any], classes: int, conv: Callable[..., Any], policy: A
                 keras.layers.ReLU(dtype=policy, name=f"{part}_{index}_relu"),
             ):
                 outputs = [layer(features) for features in outputs]
-        bias = keras.initializers.Constant(first)
+        bias = keras.initializers.Constant(initial)
         last = keras.layers.Conv2D(
             channels, 1, bias_initializer=bias, dtype="float32", name=f"{part}_last"
         )
         parts.append([last(features) for features in outputs])
-    found = []
+    objects = []
     for stride, boxes, logits in zip(STRIDES, *parts, strict=True):
         decoded = layers.BoxDecoder(stride, dtype="float32", name=f"boxes_{stride}")(boxes)
         flat = keras.layers.Reshape((-1, classes), dtype="float32")(logits)
-        found.append(keras.layers.Concatenate(dtype="float32")([decoded, flat]))
-    return keras.layers.Concatenate(axis=1, dtype="float32", name="cells")(found)
+        objects.append(keras.layers.Concatenate(dtype="float32")([decoded, flat]))
+    return keras.layers.Concatenate(axis=1, dtype="float32", name="cells")(objects)

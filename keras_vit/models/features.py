@@ -61,8 +61,8 @@ def features(
         >>> images = np.zeros((3, 8, 8, 3), "float32")
         >>> features(model, images).shape
         (3, 96)
-        >>> found = features(model, images, layers=[0, -1], pool="all")
-        >>> found[-1].shape
+        >>> tokens = features(model, images, layers=[0, -1], pool="all")
+        >>> tokens[-1].shape
         (3, 5, 96)
     """
     one_vector = len(model.outputs) == 1 and len(model.output_shape) == 2
@@ -70,10 +70,10 @@ def features(
         extractor = representation(model)
     else:
         extractor = _TokenReader(model, [-1] if layers is None else layers, pool)
-    found = extractor.predict(_prepared(data, model, batch_size), batch_size, verbose=verbose)
+    outputs = extractor.predict(_prepared(data, model, batch_size), batch_size, verbose=verbose)
     if layers is None:
-        return np.asarray(found[0] if isinstance(found, list) else found)
-    return dict(zip(layers, found, strict=True))
+        return np.asarray(outputs[0] if isinstance(outputs, list) else outputs)
+    return dict(zip(layers, outputs, strict=True))
 
 
 def representation(model: keras.Model) -> keras.Model:
@@ -94,15 +94,15 @@ def representation(model: keras.Model) -> keras.Model:
     """
     heads = classifiers(model)
     last, ending = last_layer(model), last_activation.ending_of(model)
-    decides = heads and ending in ("softmax", "sigmoid") and not hasattr(last, "kernel")
-    dropped = [*heads, last] if decides else heads
+    is_activation = heads and ending in ("softmax", "sigmoid") and not hasattr(last, "kernel")
+    removed = [*heads, last] if is_activation else heads
 
-    def headless(layer: Any) -> Any:
-        if any(layer is other for other in dropped):
+    def changed(layer: Any) -> Any:
+        if any(layer is other for other in removed):
             return keras.layers.Identity(dtype="float32")
         return clone_layer(layer, dtype="float32") if is_float(layer) else clone_layer(layer)
 
-    return clone(model, headless)
+    return clone(model, changed)
 
 
 class _TokenReader(keras.Model):
@@ -112,8 +112,8 @@ class _TokenReader(keras.Model):
         super().__init__(name="token_reader")
         self.extractor = extractor = FeatureExtractor(model)
         depth = len(extractor.blocks)
-        listed = numbers if np.iterable(numbers) else [None]
-        if not all(isinstance(n, (int, np.integer)) and -depth <= n < depth for n in listed):
+        indices = numbers if np.iterable(numbers) else [None]
+        if not all(isinstance(i, (int, np.integer)) and -depth <= i < depth for i in indices):
             raise ValueError(
                 f"`layers` must be a list of indices of the {depth} blocks, in "
                 f"[{-depth}, {depth}), such as [0, -1]. Received: layers={numbers!r}"
@@ -132,7 +132,7 @@ class _TokenReader(keras.Model):
     def call(self, images: Any) -> list[Any]:
         extractor, ops = self.extractor, keras.ops
         self.network(images, training=False)
-        found = []
+        outputs = []
         for number in self.numbers:
             tokens = extractor.blocks[number].left  # (B, T, D)
             if extractor.norm is not None:
@@ -141,8 +141,8 @@ class _TokenReader(keras.Model):
                 tokens = tokens[:, 0]  # (B, D)
             elif self.pool == "gap":
                 tokens = ops.mean(tokens[:, extractor.num_prefix_tokens :], axis=1)  # (B, D)
-            found.append(tokens)
-        return found
+            outputs.append(tokens)
+        return outputs
 
 
 def _prepared(data: Any, model: keras.Model, batch_size: int) -> Any:
@@ -158,10 +158,10 @@ def _prepared(data: Any, model: keras.Model, batch_size: int) -> Any:
 
 def classifiers(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns the classifier layers of a model: keras_vit's heads, or else the last Dense layer."""
-    found = list(layers_of(model))
-    dense = [layer for layer in found if isinstance(layer, keras.layers.Dense)]
-    last = [layer for layer in found if layer.weights][-1:]
+    layers = list(layers_of(model))
+    dense = [layer for layer in layers if isinstance(layer, keras.layers.Dense)]
+    last = [layer for layer in layers if layer.weights][-1:]
     if not dense or last != dense[-1:] or dense[-1].name == "pre_logits":
         return []
-    own = [layer for layer in dense if layer.name in _HEADS]
-    return own if dense[-1] in own else dense[-1:]
+    heads = [layer for layer in dense if layer.name in _HEADS]
+    return heads if dense[-1] in heads else dense[-1:]

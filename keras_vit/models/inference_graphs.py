@@ -43,19 +43,19 @@ class InferenceLayer(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.supports_jit = False  # otherwise `predict` would compile the whole model with XLA
         # Without the Keras history, which would keep the model in memory.
-        self._outputs = _like(model.output)
+        self._outputs = _specs_of(model.output)
         self._compute = form(model)
 
     def call(self, inputs: Any) -> Any:
         return self._compute(inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        return _like(self._outputs)
+        return _specs_of(self._outputs)
 
     get_config = save_own_variables = load_own_variables = refuse
 
 
-def as_it_is(model: keras.Model) -> Compute:
+def without_xla(model: keras.Model) -> Compute:
     """Returns the forward pass of a model as a `tf.function` without XLA."""
     return graph_of(model.input, functools.partial(model, training=False))
 
@@ -140,5 +140,5 @@ def graph_of(inputs: Any, compute: Compute, jit_compile: bool = False) -> Any:
     )
 
 
-def _like(tensors: Any) -> Any:
+def _specs_of(tensors: Any) -> Any:
     return keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, t.dtype), tensors)

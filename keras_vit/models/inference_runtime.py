@@ -16,9 +16,9 @@ from keras_vit.models.inference_graphs import (
     Compute,
     InferenceLayer,
     InferenceModel,
-    as_it_is,
     compiled_for_few,
     frozen,
+    without_xla,
 )
 from keras_vit.models.metadata import preprocessing_of
 from keras_vit.models.openvino_runtime import PRECISIONS, OpenVINOModel
@@ -169,7 +169,7 @@ def _size(model: keras.Model) -> int:
 def _form(model: keras.Model, constants: bool, few: int) -> Callable[[keras.Model], Compute]:
     if few and all(layer.supports_jit for layer in cloning.layers_of(model)):
         return functools.partial(compiled_for_few, few=few, constants=constants)
-    return frozen if constants else as_it_is
+    return frozen if constants else without_xla
 
 
 def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> keras.Model:

@@ -22,8 +22,8 @@ from keras_vit.preprocessing import Preprocessing
 
 def application_names() -> tuple[str, ...]:
     """Returns the names of all networks in `keras.applications`."""
-    found = vars(keras.applications).items()
-    return tuple(sorted(name for name, item in found if inspect.isfunction(item)))
+    items = vars(keras.applications).items()
+    return tuple(sorted(name for name, item in items if inspect.isfunction(item)))
 
 
 def build_application(
@@ -53,13 +53,13 @@ def build_application(
             pooling="avg",
         )
     if trained:
-        inner = [layer for layer in trained.layers if layer.name == network.name]
-        if not inner:
+        networks = [layer for layer in trained.layers if layer.name == network.name]
+        if not networks:
             raise ValueError(
                 f"`weights` must belong to {name}. Received: a model with the layers "
                 f"{arguments.shortlist([layer.name for layer in trained.layers])}"
             )
-        network.set_weights(inner[0].get_weights())
+        network.set_weights(networks[0].get_weights())
     if dtype != "float32":
         network = with_dtype(network, dtype)
     policy = keras.dtype_policies.get(dtype)
@@ -106,8 +106,8 @@ def application_preprocessing(name: str, size: tuple[int, int]) -> Preprocessing
     probes = np.concatenate([np.zeros((1, 3)), 255 * np.eye(3)]).astype("float32")
     values = np.asarray(scale(probes.reshape(4, 1, 1, 3).copy())).reshape(4, 3).astype("float64")
     slopes = (values[1:] - values[0]) / 255  # (channel of the image, channel of the result)
-    reversed_ = abs(slopes[0, 2]) > abs(slopes[0, 0])
-    if reversed_:
+    is_bgr = abs(slopes[0, 2]) > abs(slopes[0, 0])
+    if is_bgr:
         slopes = slopes[::-1]
     factor = np.diag(slopes)
     if not np.allclose(slopes, np.diag(factor), atol=1e-6) or factor.min() <= 0:
@@ -122,5 +122,5 @@ def application_preprocessing(name: str, size: tuple[int, int]) -> Preprocessing
         crop_fraction=1.0,
         mean=tuple(mean / 255),
         std=tuple(std / 255),
-        channels="bgr" if reversed_ else "rgb",
+        channels="bgr" if is_bgr else "rgb",
     )

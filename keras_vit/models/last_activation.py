@@ -92,10 +92,10 @@ def _check(model: keras.Model, preprocessing: Preprocessing) -> None:
             f"classes). Received: model={model.name!r} with the inputs {model.input_shape} and "
             f"the outputs {model.output_shape}"
         )
-    needed = (*preprocessing.size, preprocessing.num_channels)
-    given = tuple(model.input_shape[1:])
-    if len(given) != 3 or any(g not in (None, n) for g, n in zip(given, needed, strict=True)):
+    expected = (*preprocessing.size, preprocessing.num_channels)
+    shape = tuple(model.input_shape[1:])
+    if len(shape) != 3 or any(n not in (None, e) for n, e in zip(shape, expected, strict=True)):
         raise ValueError(
-            f"`model` must accept images as its preprocessing produces them, {needed}. Received: "
+            f"`model` must accept images as its preprocessing produces them, {expected}. Received: "
             f"model={model.name!r} with the input shape {model.input_shape}"
         )

@@ -69,9 +69,9 @@ def merged_weights(
             first, second = map(value, pair)
             updates[id(layer._kernel)] = first @ second * (layer.lora_alpha / layer.lora_rank)
             factors |= set(map(id, pair))
-    kept = [weight for weight in model.weights if id(weight) not in factors]
+    base = [weight for weight in model.weights if id(weight) not in factors]
     return [
-        (value(w) + updates[id(w)]).astype(w.dtype) if id(w) in updates else value(w) for w in kept
+        (value(w) + updates[id(w)]).astype(w.dtype) if id(w) in updates else value(w) for w in base
     ]
 
 

@@ -110,16 +110,16 @@ def count_memory(
     arguments.one_of("learning", learning, tuple(trained))
     arguments.count("state", state)
     arguments.positive_int("gradient_sets", gradient_sets)
-    half, learnt = PRECISIONS[precision], trained[learning]
+    half, num_trained = PRECISIONS[precision], trained[learning]
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
     scores = config.num_heads * max(keys for _, keys in count_attended(config))
-    pixels = math.prod(config.usual_size) * config.channels
-    kept = 0
+    pixels = math.prod(config.default_image_size) * config.channels
+    stored_bytes = 0
     # Values per token in half precision at the peak of a block in inference: the transpose of
     # queries, keys and values; the softmax; GELU.
     peak = max(7 * d, 4 * d + 2 * scores, d + 2 * m)
     if learning == "all":
-        kept = _kept_bytes(config, half, remat, compiled)
+        stored_bytes = _stored_bytes(config, half, remat, compiled)
         # At the peak of its backward pass: attention weights and logits, with queries, keys and
         # values before and after the transpose; output and input of GELU, without compilation
         # also its factors.
@@ -127,12 +127,12 @@ def count_memory(
     return Memory(
         weights=FLOAT32 * weights,
         half_weights=half * weights if half < FLOAT32 else 0,
-        gradients=FLOAT32 * learnt * gradient_sets,
-        optimizer=FLOAT32 * learnt * state,
-        averages=FLOAT32 * learnt * average,
+        gradients=FLOAT32 * num_trained * gradient_sets,
+        optimizer=FLOAT32 * num_trained * state,
+        averages=FLOAT32 * num_trained * average,
         images=batch_size * pixels * (FLOAT32 + half),
-        activations=batch_size * kept,
-        update=FLOAT32 * learnt,
+        activations=batch_size * stored_bytes,
+        update=FLOAT32 * num_trained,
         passing=batch_size * t * (FLOAT32 * d + half * peak),
     )
 
@@ -141,17 +141,17 @@ def require_memory(config: ViTConfig) -> None:
     """Raises `ValueError` if one image needs more memory than a CPU has, which aborts Python."""
     if accelerators.detect() != "cpu" or "SC_PHYS_PAGES" not in os.sysconf_names:
         return
-    needed = count_memory(config, 1, learning="nothing").total
-    present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > present:
+    required = count_memory(config, 1, learning="nothing").total
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if required > available:
         raise ValueError(
-            "`image_size` must be small enough for the memory of this machine "
-            f"({present / 2**30:.0f} GiB). Received: image_size={config.usual_size}, for which one "
-            f"image needs {needed / 2**30:.0f} GiB"
+            "`image_size` must be small enough for the memory of this machine ("
+            f"{available / 2**30:.0f} GiB). Received: image_size={config.default_image_size}, for "
+            f"which one image needs {required / 2**30:.0f} GiB"
         )
 
 
-def _kept_bytes(config: ViTConfig, half: int, remat: bool, compiled: bool) -> int:
+def _stored_bytes(config: ViTConfig, half: int, remat: bool, compiled: bool) -> int:
     """Returns how many bytes of an image's forward pass are stored for the backward pass."""
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
     keys = [keys for _, keys in count_attended(config)]

@@ -58,8 +58,8 @@ def has_config(model: keras.Model) -> bool:
         >>> has_config(keras.Sequential([keras.layers.Dense(3)]))
         False
     """
-    found = (layer for layer in layers_of(model) if isinstance(layer, ModelMetadata))
-    return any(metadata.architecture for metadata in found)
+    layers = (layer for layer in layers_of(model) if isinstance(layer, ModelMetadata))
+    return any(layer.architecture for layer in layers)
 
 
 def preprocessing_of(model: keras.Model, *, of_network: bool = False) -> Preprocessing:
@@ -182,13 +182,13 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
 
 
 def _metadata_layer(model: keras.Model, index: int = 0) -> ModelMetadata:
-    found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
-    if not found:
+    layers = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
+    if not layers:
         raise ValueError(
             "`model` must be a model of keras_vit, or contain one, with its preprocessing in a "
             f"ModelMetadata layer. Received: model={model.name!r}"
         )
-    return found[index]
+    return layers[index]
 
 
 def _scaled_levels(model: keras.Model, metadata: ModelMetadata) -> np.ndarray | None:
@@ -198,23 +198,23 @@ def _scaled_levels(model: keras.Model, metadata: ModelMetadata) -> np.ndarray | 
     """
     if not is_graph(model) or not model.built or len(model.inputs) != 1:
         return None
-    needed = (*metadata.preprocessing.size, metadata.preprocessing.num_channels)
-    shape = [n or m for n, m in zip(model.inputs[0].shape[1:], needed, strict=False)]
+    default = (*metadata.preprocessing.size, metadata.preprocessing.num_channels)
+    shape = [side or d for side, d in zip(model.inputs[0].shape[1:], default, strict=False)]
     images = np.moveaxis(np.broadcast_to(_LEVELS, (*shape, len(_LEVELS))), -1, 0)  # no copies
-    values = keras.ops.convert_to_numpy(_reaching(model, metadata, images))
-    # Padding changes borders.
+    values = keras.ops.convert_to_numpy(_input_of(model, metadata, images))
+    # Not at the borders, which padding changes.
     middle = values[:, values.shape[1] // 2, values.shape[2] // 2].astype("float32")
     return None if np.allclose(middle, _LEVELS[:, None]) else middle
 
 
-def _reaching(model: Any, target: Any, images: Any) -> Any:
+def _input_of(model: Any, target: Any, images: Any) -> Any:
     """Computes the input of a layer, which may be in a nested model."""
     graph = keras.Model(model.inputs[0], model.outputs)  # lists its calls, unlike a Sequential
     for call in itertools.chain(*graph._nodes_by_depth.values()):
         layer = call.operation
         if layer is target or (is_graph(layer) and target in layers_of(layer)):
             if call.input_tensors[0] is not model.inputs[0]:
-                front = keras.Model(model.inputs[0], call.input_tensors[0])
-                images = images * np.nan if front.trainable_weights else front(images)
-            return images if layer is target else _reaching(layer, target, images)
+                before = keras.Model(model.inputs[0], call.input_tensors[0])
+                images = images * np.nan if before.trainable_weights else before(images)
+            return images if layer is target else _input_of(layer, target, images)
     return images

@@ -77,7 +77,7 @@ class OpenVINOModel:
             )
         self.precision = precision
         self._lock = threading.Lock()
-        self._one, self._many, self._cores = self._compile(model, threads)
+        self._request, self._queue, self._cores = self._compile(model, threads)
 
     def __call__(self, images: Any, training: bool | None = None) -> np.ndarray:
         """Computes the outputs for one batch of images."""
@@ -93,17 +93,17 @@ class OpenVINOModel:
                 f"Received: {pixels.shape}"
             )
         number = len(pixels)
-        found = np.empty((number, *self.output_shape[1:]), "float32")
-        together = number // PIECE * PIECE if number >= PIECE * self._cores else 0
+        outputs = np.empty((number, *self.output_shape[1:]), "float32")
+        in_pieces = number // PIECE * PIECE if number >= PIECE * self._cores else 0
         with self._lock:
-            for at in range(0, together, PIECE):
-                place = slice(at, at + PIECE)
-                self._many.start_async([pixels[place]], found[place], share_inputs=True)
-            self._many.wait_all()
-            for at in range(together, number):
-                self._one.infer([pixels[at : at + 1]], share_inputs=True)
-                found[at] = self._one.get_output_tensor(0).data[0]
-        return found
+            for start in range(0, in_pieces, PIECE):
+                piece = slice(start, start + PIECE)
+                self._queue.start_async([pixels[piece]], outputs[piece], share_inputs=True)
+            self._queue.wait_all()
+            for index in range(in_pieces, number):
+                self._request.infer([pixels[index : index + 1]], share_inputs=True)
+                outputs[index] = self._request.get_output_tensor(0).data[0]
+        return outputs
 
     def predict(self, images: Any, batch_size: int = 32, verbose: Any = 0) -> np.ndarray:
         """Computes the outputs for any number of images, like `keras.Model.predict`.
@@ -121,10 +121,10 @@ class OpenVINOModel:
             ValueError: If there are no images.
         """
         arguments.positive_int("batch_size", batch_size)
-        found = [self(batch) for batch in _batches(images, batch_size)]
-        if not found:
+        outputs = [self(batch) for batch in _batches(images, batch_size)]
+        if not outputs:
             raise ValueError("`images` must contain at least one image. Received: none")
-        return np.concatenate(found)
+        return np.concatenate(outputs)
 
     save = save_weights = load_weights = export = refuse
     built = property(refuse)  # functions of `keras.saving` read this attribute first
@@ -142,20 +142,20 @@ class OpenVINOModel:
             # Casts of a mixed policy would interfere with OpenVINO's own. Not format="openvino":
             # its converter of functions in memory fails on Python 3.13.
             cloning.to_float32(model).export(folder, format="tf_saved_model", verbose=False)
-            read = core.read_model(folder)
+            network = core.read_model(folder)
 
         def compiled(images: int, streams: int) -> Any:
-            read.reshape([images, *self.input_shape[1:]])  # a static shape is a fifth faster
-            return core.compile_model(read, "CPU", {**hints, "NUM_STREAMS": streams})
+            network.reshape([images, *self.input_shape[1:]])  # a static shape is a fifth faster
+            return core.compile_model(network, "CPU", {**hints, "NUM_STREAMS": streams})
 
-        one = compiled(1, 1)
-        cores = threads or one.get_property("INFERENCE_NUM_THREADS")
-        many = openvino.AsyncInferQueue(compiled(PIECE, cores), cores)
-        many.set_callback(lambda request, at: np.copyto(at, request.get_output_tensor(0).data))
-        return one.create_infer_request(), many, cores
+        for_one = compiled(1, 1)
+        cores = threads or for_one.get_property("INFERENCE_NUM_THREADS")
+        queue = openvino.AsyncInferQueue(compiled(PIECE, cores), cores)
+        queue.set_callback(lambda request, out: np.copyto(out, request.get_output_tensor(0).data))
+        return for_one.create_infer_request(), queue, cores
 
 
 def _batches(images: Any, batch_size: int) -> Iterator[Any] | Iterable[Any]:
     if hasattr(images, "shape"):
-        return (images[at : at + batch_size] for at in range(0, images.shape[0], batch_size))
+        return (images[i : i + batch_size] for i in range(0, images.shape[0], batch_size))
     return (batch[0] if isinstance(batch, tuple) else batch for batch in images)

@@ -1,4 +1,4 @@
-"""Models of large images, which see them in overlapping tiles."""
+"""Models for large images, which are divided into overlapping tiles."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from keras_vit import arguments
 from keras_vit.layers import ModelMetadata
 from keras_vit.models.metadata import config_of, has_config, preprocessing_of
 
-# Pixels of an image before and after a tile along one axis, and what is cut off from the tile's
-# output, where a neighboring tile shows more around it.
+# Pixels of an image before and after a tile along one axis, and pixels to crop at both ends of the
+# tile's output, where the border of a neighboring tile is farther away.
 _Tile = tuple[tuple[int, int], tuple[int, int]]
 
 
 def tiled(model: keras.Model, image_size: int | tuple[int, int], overlap: int = 64) -> keras.Model:
-    """Builds a model of larger images from a segmentation model, which sees them in tiles.
+    """Builds a segmentation model for larger images, which applies `model` to overlapping tiles.
 
-    The tiles have the size of the model's input. Where they overlap, each pixel is that of the tile
-    in which it is farther from the border.
+    The tiles have the size of the model's input. Where two tiles overlap, a pixel's output is that
+    of the tile whose border is farther away.
 
     Args:
         model: A segmentation model: from images to logits on a grid.
@@ -33,7 +33,7 @@ def tiled(model: keras.Model, image_size: int | tuple[int, int], overlap: int = 
         any other.
 
     Raises:
-        ValueError: If the sizes are no multiples of the step of the output, or `image_size` or
+        ValueError: If the sizes are not multiples of the step of the output, or `image_size` or
             `overlap` is out of range.
 
     Examples:
@@ -56,15 +56,15 @@ def tiled(model: keras.Model, image_size: int | tuple[int, int], overlap: int = 
     images = ModelMetadata(preprocessing, architecture, dtype=dtype)(inputs)
 
     def logits(row: _Tile, column: _Tile) -> Any:
-        outside, cut = zip(row, column, strict=True)
-        tile = keras.layers.Cropping2D(outside, dtype=dtype)(images)
-        return keras.layers.Cropping2D(cut, dtype=dtype)(model(tile))
+        image_crop, output_crop = zip(row, column, strict=True)
+        tile = keras.layers.Cropping2D(image_crop, dtype=dtype)(images)
+        return keras.layers.Cropping2D(output_crop, dtype=dtype)(model(tile))
 
-    def joined(parts: list[Any], axis: int) -> Any:
+    def concatenate(parts: list[Any], axis: int) -> Any:
         return keras.layers.Concatenate(axis, dtype=dtype)(parts) if len(parts) > 1 else parts[0]
 
-    bands = [joined([logits(row, column) for column in columns], 2) for row in rows]
-    return keras.Model(inputs, joined(bands, 1), name=model.name)
+    row_logits = [concatenate([logits(row, column) for column in columns], 2) for row in rows]
+    return keras.Model(inputs, concatenate(row_logits, 1), name=model.name)
 
 
 def _tiles(side: int, tile: int, output: int, overlap: int) -> list[_Tile]:
@@ -78,10 +78,10 @@ def _tiles(side: int, tile: int, output: int, overlap: int) -> list[_Tile]:
         )
     rest, overlap = side // step - output, -(-overlap // step)
     number = -(-rest // (output - overlap)) + 1
-    places = [rest * index // max(number - 1, 1) for index in range(number)]
-    borders = [(last + output + first) // 2 for last, first in itertools.pairwise(places)]
+    starts = [rest * index // max(number - 1, 1) for index in range(number)]
+    borders = [(first + output + second) // 2 for first, second in itertools.pairwise(starts)]
     begins, ends = [0, *borders], [*borders, rest + output]
     return [
-        ((step * place, step * (rest - place)), (begin - place, place + output - end))
-        for place, begin, end in zip(places, begins, ends, strict=True)
+        ((step * start, step * (rest - start)), (begin - start, start + output - end))
+        for start, begin, end in zip(starts, begins, ends, strict=True)
     ]

@@ -40,8 +40,8 @@ class TokenEncoder:
             )
         self.cut = network.get_layer("patches")
         self.patch_encoder = network.get_layer("patch_encoder")
-        found = [layer for layer in network.layers if isinstance(layer, TokenPositions)]
-        self.token_positions = found[0] if found else None
+        positions = [layer for layer in network.layers if isinstance(layer, TokenPositions)]
+        self.token_positions = positions[0] if positions else None
         self.before = [layer for layer in network.layers if layer.name == "pre_norm"]
         blocks = [layer for layer in network.layers if layer.name.startswith("block_")]
         self.blocks = sorted(blocks, key=lambda layer: layer.name)
@@ -70,8 +70,8 @@ class TokenEncoder:
 
     def select(self, tokens: Any, visible: Any) -> Any:
         """Returns the prefix tokens and the tokens of the patches with indices (B, k)."""
-        kept = take_tokens(tokens[:, self.num_prefix :], visible)
-        return ops.concatenate([tokens[:, : self.num_prefix], kept], axis=1)
+        patches = take_tokens(tokens[:, self.num_prefix :], visible)
+        return ops.concatenate([tokens[:, : self.num_prefix], patches], axis=1)
 
     def encode(self, tokens: Any, training: bool, visible: Any = None) -> Any:
         """Applies the Transformer blocks and the final layer norm to tokens.

@@ -88,19 +88,19 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
         changes = {"num_reduced": per_block, "prefix_tokens": encoder.num_prefix_tokens}
         return clone_layer(layer, METHODS[method], **changes)
 
-    follow = _Follower(model, method)
-    copy = clone(model, changed, follow)
-    follow.refuse_as_output(copy)
+    call = _SizeTracker(model, method)
+    copy = clone(model, changed, call)
+    call.refuse_as_output(copy)
     return copy
 
 
 def _encoder(model: keras.Model) -> PatchEncoder:
     """Returns the `PatchEncoder` layer of a model."""
-    found = list(layers_of(model))
-    encoders = [layer for layer in found if isinstance(layer, PatchEncoder)]
-    blocks = [layer for layer in found if type(layer) is TransformerBlock]
+    layers = list(layers_of(model))
+    encoders = [layer for layer in layers if isinstance(layer, PatchEncoder)]
+    blocks = [layer for layer in layers if type(layer) is TransformerBlock]
     if len(encoders) != 1 or not blocks:
-        reduced = sum(isinstance(layer, ReducingBlock) for layer in found)
+        reduced = sum(isinstance(layer, ReducingBlock) for layer in layers)
         raise ValueError(
             "`model` must be a Vision Transformer of keras_vit without reduced tokens, or "
             f"contain one. Received: model={model.name!r} with {len(blocks)} TransformerBlocks, "
@@ -109,19 +109,19 @@ def _encoder(model: keras.Model) -> PatchEncoder:
     return encoders[0]
 
 
-class _Follower:
+class _SizeTracker:
     """`call` argument of `clone` that passes the sizes of merged tokens from block to block."""
 
     def __init__(self, model: keras.Model, method: str) -> None:
         self._name, self._method = model.name, method
         # From the id of a token tensor to the tensor, so that its id is not reused, and the sizes
         # if tokens were merged.
-        self._followed: dict[int, list[Any]] = {}
+        self._reduced: dict[int, list[Any]] = {}
 
     def __call__(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
-        followed = any(id(x) in self._followed for x in keras.tree.flatten((args, kwargs)))
+        has_reduced = any(id(x) in self._reduced for x in keras.tree.flatten((args, kwargs)))
         reduces = isinstance(layer, ReducingBlock)
-        if not followed and not reduces:
+        if not has_reduced and not reduces:
             outputs = layer(*args, **kwargs)
             if isinstance(layer, keras.Model):
                 self.refuse_as_output(layer)
@@ -129,23 +129,23 @@ class _Follower:
         # Files of older versions contain Keras' own layer, not the subclass `LayerNorm`.
         normalizes = isinstance(layer, keras.layers.LayerNormalization)
         if not reduces and not normalizes:
-            self._check_reader(layer)
-        _, *sizes = self._followed.get(id(args[0]), [args[0]])
+            self._check_consumer(layer)
+        _, *sizes = self._reduced.get(id(args[0]), [args[0]])
         if normalizes:
-            return self._follow(layer(*args, **kwargs), *sizes)
+            return self._record(layer(*args, **kwargs), *sizes)
         outputs = layer(args[0], *sizes, **kwargs)
-        return self._follow(*keras.tree.flatten(outputs)) if reduces else outputs
+        return self._record(*keras.tree.flatten(outputs)) if reduces else outputs
 
     def refuse_as_output(self, model: keras.Model) -> None:
         """Raises `ValueError` if merged or pruned tokens are an output of the model."""
-        if any(id(x) in self._followed for x in model.outputs):
+        if any(id(x) in self._reduced for x in model.outputs):
             raise ValueError(
                 "`model` must classify from the class token, or from the mean or maximum of the "
                 f"patch tokens, to reduce tokens. Received: model={self._name!r}, in which "
                 f"{model.name!r} returns its tokens"
             )
 
-    def _check_reader(self, layer: Any) -> None:
+    def _check_consumer(self, layer: Any) -> None:
         if not isinstance(layer, TokenPooling):
             raise ValueError(
                 "`model` must pass its tokens only to blocks, layer norms and pooling by class "
@@ -159,6 +159,6 @@ class _Follower:
                 f"pooling={layer.mode!r}"
             )
 
-    def _follow(self, tokens: Any, *sizes: Any) -> Any:
-        self._followed[id(tokens)] = [tokens, *sizes]
+    def _record(self, tokens: Any, *sizes: Any) -> Any:
+        self._reduced[id(tokens)] = [tokens, *sizes]
         return tokens

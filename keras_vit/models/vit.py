@@ -127,7 +127,7 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
         (224, 224)
     """
     return Preprocessing(
-        size=config.usual_size,
+        size=config.default_image_size,
         crop_fraction=1.0,
         channels="grayscale" if config.channels == 1 else "rgb",
     )
@@ -148,11 +148,11 @@ def _classify(z: Any, tokens: Any, config: ViTConfig, policy: Any) -> Any:
     if not config.distillation_head:
         return head(activation=config.classifier_activation, name="head")(z)
     z = head(name="head")(z)
-    taught = layers.TokenPooling(
+    distilled = layers.TokenPooling(
         "token", config.num_prefix_tokens, index=1, dtype=policy, name="distillation_pooling"
     )(tokens)
-    taught = head(name="distillation_head")(taught)
-    z = keras.layers.Average(dtype=policy.variable_dtype, name="mean_of_heads")([z, taught])
+    distilled = head(name="distillation_head")(distilled)
+    z = keras.layers.Average(dtype=policy.variable_dtype, name="mean_of_heads")([z, distilled])
     if config.classifier_activation is None:
         return z
     return keras.layers.Activation(

@@ -1,4 +1,4 @@
-"""Files of what a run with LoRA trained: low-rank updates and the other trained weights."""
+"""Files of the weights that a run with LoRA trained: low-rank updates and all other ones."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def save_adapter(
     model: keras.Model, path: str | os.PathLike[str], values: Mapping[int, Any] | None = None
 ) -> None:
     """Writes the trained weights of a model with LoRA to an .npz file; see `merged_weights`."""
-    found = {v.path: (values or {}).get(id(v), v) for v in model.trainable_variables}
-    write_npz(path, {name: keras.ops.convert_to_numpy(value) for name, value in found.items()})
+    trained = {v.path: (values or {}).get(id(v), v) for v in model.trainable_variables}
+    write_npz(path, {name: keras.ops.convert_to_numpy(value) for name, value in trained.items()})
 
 
 def load_adapter(model: keras.Model, path: str | os.PathLike[str]) -> None:
@@ -32,7 +32,7 @@ def load_adapter(model: keras.Model, path: str | os.PathLike[str]) -> None:
         path: The file.
 
     Raises:
-        ValueError: If the file is no adapter of such a model.
+        ValueError: If the file is not an adapter of such a model.
 
     Examples:
         >>> from keras_vit.models.lora import enable_lora
@@ -45,17 +45,17 @@ def load_adapter(model: keras.Model, path: str | os.PathLike[str]) -> None:
     """
     tensors = read_npz(Path(path))
     variables = {variable.path: variable for variable in model.weights}
-    changes = {n: t for n, t in tensors.items() if n.rpartition("/")[2] not in FACTORS}
-    layers = {n.rpartition("/")[0] for n in tensors.keys() - changes.keys()}
+    new_weights = {n: t for n, t in tensors.items() if n.rpartition("/")[2] not in FACTORS}
+    layers = {n.rpartition("/")[0] for n in tensors.keys() - new_weights.keys()}
     updates = {
         f"{n}/kernel": tensors[f"{n}/{FACTORS[0]}"] @ tensors[f"{n}/{FACTORS[1]}"] for n in layers
     }
-    changes |= updates
-    wrong = [n for n, t in changes.items() if n not in variables or variables[n].shape != t.shape]
-    if wrong or not changes:
+    changes = new_weights | updates
+    misfits = [n for n, t in changes.items() if n not in variables or variables[n].shape != t.shape]
+    if misfits or not changes:
         raise ValueError(
             "`path` must be the adapter of a model of this architecture, image size and number of "
-            f"classes. Received: {path} with {arguments.shortlist(wrong) or 'no weights'}"
+            f"classes. Received: {path} with {arguments.shortlist(misfits) or 'no weights'}"
         )
     for name, tensor in changes.items():
         variable = variables[name]

@@ -32,8 +32,8 @@ class Checkpoint:
         preprocessing: Preprocessing stored in the file, or None.
         dialect: Name of the `Dialect` that the file follows.
         names: Tensor names in the file by variable path; several names for concatenated tensors.
-        left: Names of tensors in the file that are ignored deliberately.
-        loose_positions: Whether the table under `POSITIONS` may lack rows for the prefix tokens.
+        ignored: Names of tensors in the file that are ignored deliberately.
+        optional_prefix: Whether the table under `POSITIONS` may lack rows for the prefix tokens.
             `inferred` then contains the more likely layout, see `has_prefix_rows`.
         notes: Sentences on what was ignored or assumed when the file was read, by topic.
     """
@@ -44,8 +44,8 @@ class Checkpoint:
     preprocessing: Preprocessing | None = None
     dialect: str = "keras"
     names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    left: tuple[str, ...] = ()
-    loose_positions: bool = False
+    ignored: tuple[str, ...] = ()
+    optional_prefix: bool = False
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def replace(self, **changes: Any) -> Checkpoint:

@@ -12,7 +12,7 @@ from keras_vit.layers.position_embedding import POSITIONS
 from keras_vit.layers.position_resizing import resize_matrix
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Tensors
-from keras_vit.weights.positions import RELATIVE, position_traits, split_as_read
+from keras_vit.weights.positions import RELATIVE, position_traits, split_positions
 
 Names = tuple[str, ...]
 Shapes = dict[str, tuple[int, ...]]
@@ -26,30 +26,31 @@ def fit(
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Adapts a checkpoint's tensors to a model's patch grid, patch size and number of channels."""
     tensors, notes = dict(checkpoint.tensors), {}
-    split_as_read(tensors, checkpoint, config)
-    new = config.grid
+    split_positions(tensors, checkpoint, config)
+    new_grid = config.grid
     method = checkpoint.inferred.get("position_interpolation", config.position_interpolation)
-    # The number of relative positions tells only a square grid.
-    traits = checkpoint.inferred if RELATIVE in tensors else position_traits(tensors, loose=False)
-    old = traits.get("position_grid")
+    # The number of relative positions determines only a square grid.
+    traits = checkpoint.inferred if RELATIVE in tensors else position_traits(tensors)
+    old_grid = traits.get("position_grid")
     kind = POSITIONS[config.position_embedding]
-    shapes = kind.shapes(new, config.hidden_size) | kind.attention_shapes(new, config.num_heads)
+    shapes = kind.shapes(new_grid, config.hidden_size)
+    shapes = shapes | kind.attention_shapes(new_grid, config.num_heads)
     for path in tensors:
         name = path.rpartition("/")[2]
-        if name in shapes and old is not None and old != new:
-            resized = kind.resize(name, tensors[path], (old, new), method)
+        if name in shapes and old_grid is not None and old_grid != new_grid:
+            resized = kind.resize(name, tensors[path], (old_grid, new_grid), method)
             resized = keras.ops.convert_to_numpy(resized)
-            if not np.array_equal(resized, tensors[path]):  # such as rows, for a wider grid
+            if not np.array_equal(resized, tensors[path]):  # unlike rows for a wider grid
                 tensors[path] = resized
-                notes[path] = f"Position embeddings resized from {old} to {new} patches"
+                notes[path] = f"Position embeddings resized from {old_grid} to {new_grid} patches"
     kernel = ROOT if config.stem_blocks is not None else PROJECTION
     channels = checkpoint.inferred.get("channels", config.channels)
     if kernel in tensors and channels != config.channels:
         shape = tensors[kernel].shape
         stored = tensors[kernel].reshape(-1, channels, shape[-1])  # (.., C, D)
         adapted = adapt_channels(stored, config.channels)
-        rest = (*shape[:2], config.channels) if kernel == ROOT else (-1,)
-        tensors[kernel] = adapted.reshape(*rest, shape[-1])
+        input_shape = (*shape[:2], config.channels) if kernel == ROOT else (-1,)
+        tensors[kernel] = adapted.reshape(*input_shape, shape[-1])
         notes[kernel] = f"Input kernel adapted from {channels} to {config.channels} channels"
     patch = tuple(checkpoint.inferred.get("patch_size") or config.patch)
     if PROJECTION in tensors and patch != config.patch:
@@ -72,15 +73,15 @@ def fit(
 def variables_to_reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:
     """Returns the names of the model's classifier variables that must be reset."""
 
-    def part(prefix: str) -> tuple[bool, Names]:
+    def compare(prefix: str) -> tuple[bool, Names]:
         ours = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
         theirs = {name: t.shape for name, t in tensors.items() if name.startswith(prefix)}
         return ours == theirs, tuple(ours)
 
-    same_input, pre_logits = part(PRE_LOGITS)
+    same_input, pre_logits = compare(PRE_LOGITS)
     reset = () if same_input else pre_logits
-    for same_head, head in map(part, HEADS):
-        # A head is useless after another representation layer, even if the shapes are equal.
+    for same_head, head in map(compare, HEADS):
+        # A head cannot follow another representation layer, even if the shapes are equal.
         if reset_head or not (same_head and same_input):
             reset += head
     return reset

@@ -93,7 +93,7 @@ def _config(checkpoint: Checkpoint, known: dict[str, Any]) -> models.ViTConfig:
     if "channels" not in inferred | known:  # a .weights.h5 file determines only the product
         channels = len(checkpoint.tensors[PROJECTION]) // math.prod(config.patch)
         config = config.replace(channels=max(1, channels))
-    stored = inferred.get("position_grid")
-    if "image_size" in inferred and "image_size" not in known and stored != config.grid:
-        config = config.replace(position_grid=stored)  # files of this package contain both
+    stored_grid = inferred.get("position_grid")
+    if "image_size" in inferred and "image_size" not in known and stored_grid != config.grid:
+        config = config.replace(position_grid=stored_grid)  # files of this package contain both
     return config

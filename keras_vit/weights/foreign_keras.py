@@ -17,7 +17,7 @@ import numpy as np
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers import formats, guards, h5
 from keras_vit.weights.dialects import kecam, keras_hub
-from keras_vit.weights.positions import place_positions
+from keras_vit.weights.positions import split_for_image_size
 
 Layer = Mapping[str, Any]
 _LIBRARIES = {"kecam": kecam, "keras_hub": keras_hub}  # whose layers contain more fields
@@ -70,7 +70,7 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
 
 
 def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
-    """Adds the `ViTConfig` fields found in layer configurations to a checkpoint."""
+    """Adds the `ViTConfig` fields in layer configurations to a checkpoint."""
     config_fields: dict[str, Any] = {}
     for layer in layers:
         config = layer.get("config", {})
@@ -80,14 +80,14 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
         config_fields |= library.read_layers(layers)
     checkpoint = checkpoint.replace(inferred=checkpoint.inferred | config_fields)
     sizes = [size for size in map(_image_size, layers) if size]
-    return place_positions(checkpoint, sizes[0]) if sizes else checkpoint
+    return split_for_image_size(checkpoint, sizes[0]) if sizes else checkpoint
 
 
 def _layers(model: Any) -> Iterator[Layer]:
     """Yields the configurations of a model, its layers and its nested models."""
     config = model.get("config", {})
-    named = {key: model.get(key) for key in ("class_name", "registered_name")}
-    yield {"name": config.get("name"), **named, "config": config}
+    class_names = {key: model.get(key) for key in ("class_name", "registered_name")}
+    yield {"name": config.get("name"), **class_names, "config": config}
     parts = [config["backbone"]] if "backbone" in config else config.get("layers", [])
     for part in parts:
         yield from _layers(part)

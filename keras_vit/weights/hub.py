@@ -46,21 +46,21 @@ def fetch_repository(repository: str) -> Path:
             f"pytorch_model.bin. Received: {', '.join(sorted(files)) or 'no files'}"
         )
     for name in (*(name for name in _CONFIGS if name in files), *weights):
-        large = files[name].get("lfs") or {}
-        found = fetch(
+        lfs = files[name].get("lfs") or {}  # only for large files
+        file = fetch(
             [f"{HUB}/{repository}/resolve/{revision}/{name}"],
             name,
             folder=folder,
-            size=large.get("size", files[name].get("size")),
-            sha256=large.get("sha256"),
-            limit=_LARGEST if large else _LIMIT,
-            publisher_first=not large and "blobId" not in files[name],
-            check=None if large else functools.partial(_check_blob, files[name].get("blobId")),
+            size=lfs.get("size", files[name].get("size")),
+            sha256=lfs.get("sha256"),
+            limit=_LARGEST if lfs else _LIMIT,
+            publisher_first=not lfs and "blobId" not in files[name],
+            check=None if lfs else functools.partial(_check_blob, files[name].get("blobId")),
         )
-        if large and "https" not in listing.level:
-            found = dataclasses.replace(found, level="the SHA-256 in a listing of unknown origin")
-        if large:
-            accept(found)
+        if lfs and "https" not in listing.level:
+            file = dataclasses.replace(file, level="the SHA-256 in a listing of unknown origin")
+        if lfs:
+            accept(file)
     return listing.path.parent
 
 
@@ -68,9 +68,9 @@ def _check_blob(expected: str | None, path: Path) -> None:
     """Raises `ValueError` if a small file differs from its git hash in the listing."""
     content = path.read_bytes()
     head = f"blob {len(content)}\0".encode()
-    found = hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
-    if expected not in (None, found):
-        raise ValueError(f"its git hash is {found} instead of {expected}")
+    actual = hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
+    if expected not in (None, actual):
+        raise ValueError(f"its git hash is {actual} instead of {expected}")
 
 
 def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
@@ -90,11 +90,11 @@ def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
             f"the files (`siblings`) ({type(error).__name__}: {error})"
         ) from error
     # The index of shards is a small file, for which the hub has no hash.
-    bare = [n for n in _weights(files) if not n.endswith(".json") and not hashes[n]]
-    if bare:
+    missing = [n for n in _weights(files) if not n.endswith(".json") and not hashes[n]]
+    if missing:
         raise ValueError(
             "the listing of a repository must contain the `lfs.sha256` of its weights; a mirror "
-            f"must serve the hub's API with ?blobs=true. Received: no hash for {', '.join(bare)}"
+            f"must serve the hub's API with ?blobs=true. Received: no hash for {', '.join(missing)}"
         )
     return revision, files
 

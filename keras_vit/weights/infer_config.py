@@ -16,8 +16,8 @@ from keras_vit.weights.checkpoint import ARCHITECTURE, PROJECTION, ROOT, Checkpo
 
 _MLP = "block_00/mlp"
 _STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
-# Fields that names and shapes determine. Grid and prefix of a table (T, D) are only guessed.
-_DECIDED = (
+# Fields that names and shapes determine; grid and prefix of a table (T, D) are ambiguous.
+_DETERMINED = (
     *ARCHITECTURE,
     *("patch_size", "channels", "classes", "representation_size", "norm_after_pooling"),
     *("class_token", "distillation_token", "distillation_head", "register_tokens"),
@@ -26,23 +26,23 @@ _DECIDED = (
 
 
 def infer_fields(
-    tensors: Mapping[str, np.ndarray], *, loose_positions: bool = False
+    tensors: Mapping[str, np.ndarray], *, optional_prefix: bool = False
 ) -> dict[str, Any]:
     """Returns the `ViTConfig` fields determined by the names and shapes of tensors."""
-    numbers = positions.prefix_numbers(tensors)
-    pooling = "token" if numbers["class_token"] else "gap"
+    num_tokens = positions.prefix_numbers(tensors)
+    pooling = "token" if num_tokens["class_token"] else "gap"
     width = _columns(tensors, PROJECTION)
-    reader = tensors.get("pre_logits/kernel", tensors.get("head/kernel"))
-    if width and reader is not None and len(reader) == 2 * width:
+    first_kernel = tensors.get("pre_logits/kernel", tensors.get("head/kernel"))
+    if width and first_kernel is not None and len(first_kernel) == 2 * width:
         pooling = "token_gap"
     mlp = tensors.get(f"{_MLP}/reduce/kernel")
-    keys = "block_00/attention/query_value_bias" not in tensors
+    key_bias = "block_00/attention/query_value_bias" not in tensors
     inferred: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
-        "class_token": bool(numbers["class_token"]),
-        "distillation_token": bool(numbers["distillation_token"]),
+        "class_token": bool(num_tokens["class_token"]),
+        "distillation_token": bool(num_tokens["distillation_token"]),
         "distillation_head": "distillation_head/kernel" in tensors,
-        "register_tokens": numbers["register_tokens"],
+        "register_tokens": num_tokens["register_tokens"],
         "classes": _columns(tensors, "head/kernel") or 0,
         "representation_size": _columns(tensors, "pre_logits/kernel"),
         "hidden_size": width,
@@ -52,14 +52,14 @@ def infer_fields(
         "mask_token": "patch_encoder/mask_token" in tensors,
         "pre_norm": "pre_norm/gamma" in tensors,
         "patch_bias": "patch_encoder/projection/bias" in tensors,
-        "qkv_bias": "block_00/attention/qkv/bias" in tensors or not keys,
-        "key_bias": keys,
+        "qkv_bias": "block_00/attention/qkv/bias" in tensors or not key_bias,
+        "key_bias": key_bias,
         # The initial value is unknown, and the stored weights overwrite it.
         "layer_scale": 1e-5 if "block_00/scale_1/gamma" in tensors else None,
         "pooling": "map" if "pooling/probe" in tensors else pooling,
         **_stem_fields(tensors),
     }
-    return inferred | positions.position_traits(tensors, loose=loose_positions)
+    return inferred | positions.position_traits(tensors, optional_prefix=optional_prefix)
 
 
 def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
@@ -78,8 +78,8 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
             f"{', '.join(sorted(known)) or 'nothing'}"
         )
     if "image_size" not in config_fields:
-        anything = {"image_size": (None, None), "position_embedding": "none"}
-        stride = ViTConfig(**config_fields | anything).stride
+        any_size = {"image_size": (None, None), "position_embedding": "none"}
+        stride = ViTConfig(**config_fields | any_size).stride
         config_fields["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
     elif None in config_fields["image_size"] or "position_grid" in known:
         config_fields["position_grid"] = grid  # the graph resizes it to the size of the images
@@ -92,8 +92,8 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
 def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]:
     """Checks a checkpoint against a configuration; also splits combined position embeddings."""
     inferred, fields = checkpoint.inferred, config.get_config()
-    wrong = [name for name in _DECIDED if name in inferred and inferred[name] != fields[name]]
-    differing = [f"{name}={inferred[name]} instead of {fields[name]}" for name in wrong]
+    mismatches = [n for n in _DETERMINED if n in inferred and inferred[n] != fields[n]]
+    differing = [f"{name}={inferred[name]} instead of {fields[name]}" for name in mismatches]
     if (inferred.get("layer_scale") is None) != (config.layer_scale is None):
         differing.append(f"layer_scale={inferred.get('layer_scale')}, not {config.layer_scale}")
     kernel = checkpoint.tensors.get(PROJECTION)
@@ -101,7 +101,7 @@ def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np
     if kernel is not None and config.stem_blocks is None and len(kernel) != inputs:
         differing.append(f"{len(kernel)} values per patch instead of {inputs}")
     tensors = dict(checkpoint.tensors)
-    if not differing and not positions.split_as_configured(tensors, config):
+    if not differing and not positions.try_split_positions(tensors, config):
         shapes = [tensor.shape for name, tensor in tensors.items() if "/position" in name]
         grid = f"a grid of {config.grid} and position_embedding={config.position_embedding!r}"
         differing.append(f"positions of shape {', '.join(map(str, shapes)) or None} for {grid}")

@@ -26,8 +26,8 @@ def read_h5(path: Path) -> Checkpoint:
             f"Received: the layers {', '.join(layers[:5])}, ..."
         )
     texts = [stored[f"{layer}/config"] for layer in _METADATA if f"{layer}/config" in stored]
-    told = texts[0].astype("uint8").tobytes().decode("utf-8", "replace") if texts else None
-    return _checkpoint(path, stored, "", told)
+    text = texts[0].astype("uint8").tobytes().decode("utf-8", "replace") if texts else None
+    return _checkpoint(path, stored, "", text)
 
 
 def read_keras(path: Path) -> Checkpoint:
@@ -43,32 +43,32 @@ def read_keras(path: Path) -> Checkpoint:
     prefixes = [name.removesuffix(inside) for name in stored if name.endswith(inside)]
     if len(prefixes) != 1:
         raise refused(path, f"not a file of one keras_vit model: it contains {len(prefixes)}")
-    told = next(filter(foreign_keras.is_metadata, layers))["config"]
-    content = {"config": told.get("architecture"), "preprocessing": told.get("preprocessing")}
+    config = next(filter(foreign_keras.is_metadata, layers))["config"]
+    content = {"config": config.get("architecture"), "preprocessing": config.get("preprocessing")}
     return _checkpoint(path, stored, prefixes[0], json.dumps(content))
 
 
-def _checkpoint(path: Path, stored: Tensors, prefix: str, told: str | None) -> Checkpoint:
-    """Returns the checkpoint of the tensors whose names begin with `prefix`, and all others."""
-    own: Tensors = {}
+def _checkpoint(path: Path, stored: Tensors, prefix: str, text: str | None) -> Checkpoint:
+    """Returns the checkpoint of the tensors below `prefix`, with the other tensors of the file."""
+    tensors: Tensors = {}
     others: Tensors = {}
     with reading(path):
         for name, array in stored.items():
             layer, key = name.removeprefix(prefix).rsplit("/", maxsplit=1)
             if layer not in _METADATA:
-                part = own if name.startswith(prefix) else others
-                part[f"{layer}/{_variable_name(layer, key)}"] = array
-        checkpoint = Checkpoint(str(path), own, infer_fields(own))
-    if told is not None:
-        checkpoint = metadata.extend(checkpoint, {metadata.KEY: told})
+                group = tensors if name.startswith(prefix) else others
+                group[f"{layer}/{_variable_name(layer, key)}"] = array
+        checkpoint = Checkpoint(str(path), tensors, infer_fields(tensors))
+    if text is not None:
+        checkpoint = metadata.extend(checkpoint, {metadata.KEY: text})
     return checkpoint.replace(tensors=others | checkpoint.tensors)
 
 
 def _variable_name(layer: str, key: str) -> str:
     """Returns the name of a variable that Keras stores by its index in the layer."""
-    own = layer.rsplit("/", maxsplit=1)[-1]
-    scales = own.startswith(("norm_", "gn", "scale_")) or own.endswith("norm")
-    names = {"0": "gamma", "1": "beta"} if scales else {"0": "kernel", "1": "bias"}
-    if own == "pooling":
+    name = layer.rsplit("/", maxsplit=1)[-1]
+    has_gamma = name.startswith(("norm_", "gn", "scale_")) or name.endswith("norm")
+    names = {"0": "gamma", "1": "beta"} if has_gamma else {"0": "kernel", "1": "bias"}
+    if name == "pooling":
         names = {"0": "probe"}
     return names.get(key, key)  # further variables are those of layers of other packages

@@ -83,30 +83,30 @@ def load_weights(
     for name in reset:
         if name.startswith(HEADS):
             variables[name].assign(np.zeros(shapes[name], "float32"))
-    found = LoadReport(
+    load_report = LoadReport(
         checkpoint.source,
         _rows(checkpoint, shapes, resized, reset, dropped),
         tuple(dict.fromkeys(resized.values())),
         _differing(config, checkpoint),
         tuple(checkpoint.notes.values()),
     )
-    for note in [] if report else found.notes():
+    for note in [] if report else load_report.notes():
         warnings.warn(note, UserWarning, stacklevel=2)
-    return found
+    return load_report
 
 
 def _check_architecture(
     model: keras.Model, config: models.ViTConfig, checkpoint: Checkpoint
 ) -> None:
-    ours_all = config.get_config()
-    held = {name: checkpoint.inferred.get(name) for name in ARCHITECTURE}
-    if ours_all["stem_blocks"] is None:
-        held["stem_width"] = None
-    told = [name for name in ARCHITECTURE if held[name] is not None or name == "stem_blocks"]
-    differing = {name: held[name] for name in told if held[name] != ours_all[name]}
+    model_fields = config.get_config()
+    file_fields = {name: checkpoint.inferred.get(name) for name in ARCHITECTURE}
+    if model_fields["stem_blocks"] is None:
+        file_fields["stem_width"] = None
+    known = {n: v for n, v in file_fields.items() if v is not None or n == "stem_blocks"}
+    differing = {name: value for name, value in known.items() if value != model_fields[name]}
     if differing:
         theirs = ", ".join(f"{name}={value}" for name, value in differing.items())
-        ours = ", ".join(f"{name}={ours_all[name]}" for name in differing)
+        ours = ", ".join(f"{name}={model_fields[name]}" for name in differing)
         raise ValueError(
             f"The weights must match the architecture of the model. {checkpoint.source} has "
             f"{theirs}; the model {model.name!r} has {ours}. Choose a model that matches the "
@@ -136,13 +136,13 @@ def _rows(
         status = "reset" if name in reset else "resized" if name in resized else "used"
         key = name if name in checkpoint.tensors or status == "reset" else table
         stored = checkpoint.tensors.get(key)
-        found = () if stored is None else (origins.get(key, (key,)), stored.shape)
-        rows.append(TensorReport(status, name, shape, *found))
+        origin = () if stored is None else (origins.get(key, (key,)), stored.shape)
+        rows.append(TensorReport(status, name, shape, *origin))
     rows += [
         TensorReport("dropped", "", (), origins.get(name, (name,)), checkpoint.tensors[name].shape)
         for name in dropped
     ]
-    rows += [TensorReport("left", names=(name,)) for name in checkpoint.left]
+    rows += [TensorReport("left", names=(name,)) for name in checkpoint.ignored]
     return tuple(rows)
 
 
@@ -159,8 +159,8 @@ def _check_numbers(tensors: Tensors, source: str) -> None:
 def _check_names(shapes: Shapes, tensors: Tensors, source: str) -> None:
     missing = [name for name in shapes if name not in tensors]
     unused = [name for name in tensors if name not in shapes]
-    wrong = [n for n, shape in shapes.items() if n in tensors and tensors[n].shape != shape]
-    differing = [f"{name} {tensors[name].shape} instead of {shapes[name]}" for name in wrong]
+    misfits = [n for n, shape in shapes.items() if n in tensors and tensors[n].shape != shape]
+    differing = [f"{name} {tensors[name].shape} instead of {shapes[name]}" for name in misfits]
     if missing or unused or differing:
         raise ValueError(
             f"The tensors of {source} must match those of the model. Missing in the file: "

@@ -66,8 +66,8 @@ class LoadReport:
         Args:
             status: See `TensorReport`.
         """
-        found = [row for row in self.rows if row.status == status]
-        return tuple(row.variable or ", ".join(row.names) for row in found)
+        rows = [row for row in self.rows if row.status == status]
+        return tuple(row.variable or ", ".join(row.names) for row in rows)
 
     def notes(self) -> list[str]:
         """Returns sentences on reading, on resized, reset and dropped tensors, and on fields.

@@ -40,7 +40,7 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
             raise ValueError(f"longer than {_LONGEST:,} characters")
         content = json.loads(metadata[KEY])
         config = ViTConfig(**_checked(ViTConfig, content["config"]))
-        pixels, tokens = math.prod(config.usual_size), math.prod(config.grid)
+        pixels, tokens = math.prod(config.default_image_size), math.prod(config.grid)
         if pixels > MAX_PIXELS or tokens > _MOST_TOKENS:
             raise ValueError(
                 f"image_size={config.image_size} and a grid of {config.grid}; at most "
@@ -57,13 +57,13 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
     names = dict(checkpoint.names)
     table = names.pop(POSITIONS, ())
     names |= {name: table for name in (POSITION, PREFIX_POSITION) if name in tensors}
-    left = checkpoint.left + (() if POSITION in tensors else table)  # computed positions
+    ignored = checkpoint.ignored + (() if POSITION in tensors else table)  # computed positions
     return checkpoint.replace(
         tensors=tensors,
         inferred=config.get_config() | {"position_grid": config.grid},
         preprocessing=preprocessing,
         names=names,
-        left=left,
+        ignored=ignored,
         notes={},
     )
 

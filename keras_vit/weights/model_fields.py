@@ -7,7 +7,7 @@ from typing import Any
 from keras_vit.models import ViTConfig
 
 # Fields of a model that its weights determine.
-_OF_WEIGHTS = (
+_FIELDS_OF_WEIGHTS = (
     *("norm_after_pooling", "distillation_token", "distillation_head", "register_tokens"),
     *("prefix_position", "pre_norm", "patch_bias", "qkv_bias", "key_bias", "layer_scale", "gelu"),
     *("swiglu", "mlp_norm", "mask_token", "epsilon"),
@@ -22,7 +22,7 @@ def fields_of_source(
     include_top: bool,
 ) -> dict[str, Any]:
     """Merges `ViTConfig` fields: the user's values override those inferred from weights."""
-    fields = {name: inferred[name] for name in (*chosen, *_OF_WEIGHTS) if name in inferred}
+    fields = {name: inferred[name] for name in (*chosen, *_FIELDS_OF_WEIGHTS) if name in inferred}
     fields |= {name: value for name, value in chosen.items() if value is not None}
     fields["representation_size"] = fields.get("representation_size") or None
     if not inferred and fields.get("register_tokens"):
@@ -67,5 +67,5 @@ def image_fields(
             size = (rows * p, columns * q) if grid else (None, None)  # of another patch size
         size = inferred.get("image_size", size)
     # A graph for any image size stores the positions of the weights and resizes them.
-    stored = (grid or config.grid) if None in size else None
-    return {"image_size": size, "channels": channels, "position_grid": stored}
+    position_grid = (grid or config.grid) if None in size else None
+    return {"image_size": size, "channels": channels, "position_grid": position_grid}

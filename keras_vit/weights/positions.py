@@ -31,8 +31,8 @@ _TOLERANCE = 1e-5
 
 def prefix_numbers(tensors: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Returns the numbers of class, distillation and register tokens by field name."""
-    found = {name: tensors.get(f"patch_encoder/{name}") for name in _PREFIX_TOKENS}
-    return {name: 0 if tensor is None else tensor.shape[1] for name, tensor in found.items()}
+    tokens = {name: tensors.get(f"patch_encoder/{name}") for name in _PREFIX_TOKENS}
+    return {name: 0 if tensor is None else tensor.shape[1] for name, tensor in tokens.items()}
 
 
 def has_table(config: ViTConfig) -> bool:
@@ -46,8 +46,10 @@ def grid_of(number: int) -> tuple[int, int] | None:
     return (side, side) if side and side * side == number else None
 
 
-def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[str, Any]:
-    """Infers config fields from position embeddings, which prefix tokens may lack if `loose`."""
+def position_traits(
+    tensors: Mapping[str, np.ndarray], *, optional_prefix: bool = False
+) -> dict[str, Any]:
+    """Infers config fields from position embeddings, which may lack rows for prefix tokens."""
     p = _num_prefix(tensors)
     if RELATIVE in tensors:
         offsets = grid_of(len(tensors[RELATIVE]) - 3)
@@ -61,16 +63,18 @@ def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[s
         stored = (tensors[ROW].shape[0], tensors[COLUMN].shape[1])
         return {"position_embedding": "learned_2d", "position_grid": stored}
     if PATCH_POSITIONS in tensors:
-        rows, number = not p, len(tensors[PATCH_POSITIONS])
+        has_prefix, num_patches = not p, len(tensors[PATCH_POSITIONS])
     elif POSITIONS in tensors:
-        rows, number = True, len(tensors[POSITIONS]) - p
-        if loose and p:  # ambiguous without an image size, unless exactly one layout is square
-            readings = _readings(len(tensors[POSITIONS]), p)
-            rows, number = readings.popitem() if len(readings) == 1 else (True, 0)
+        has_prefix, num_patches = True, len(tensors[POSITIONS]) - p
+        if (
+            optional_prefix and p
+        ):  # ambiguous without an image size, unless exactly one layout is square
+            layouts = _possible_layouts(len(tensors[POSITIONS]), p)
+            has_prefix, num_patches = layouts.popitem() if len(layouts) == 1 else (True, 0)
     else:
         return {}
-    grid = grid_of(number)
-    return {"position_embedding": "learned", "position_grid": grid, "prefix_position": rows}
+    learned = {"position_embedding": "learned", "position_grid": grid_of(num_patches)}
+    return learned | {"prefix_position": has_prefix}
 
 
 def has_prefix_rows(
@@ -79,18 +83,18 @@ def has_prefix_rows(
     """Returns whether the prefix tokens have position embeddings.
 
     A layout is possible if N is the model's number of patches, or a square number above 1. If both
-    layouts are possible, the layout with the model's own square grid is chosen.
+    layouts are possible, the layout with the model's square grid is chosen.
     """
-    p = _num_undecided(checkpoint)
+    p = _num_ambiguous_prefix(checkpoint)
     if not p:
         return checkpoint.inferred.get("prefix_position", True)
-    length, asked = len(checkpoint.tensors[POSITIONS]), grid[0] * grid[1]
-    readings = _readings(length, p, asked)
-    if prefix_position is not None and prefix_position in readings:
+    length, num_patches = len(checkpoint.tensors[POSITIONS]), grid[0] * grid[1]
+    layouts = _possible_layouts(length, p, num_patches)
+    if prefix_position is not None and prefix_position in layouts:
         return prefix_position
-    possible = list(readings)
-    if len(possible) == 2 and grid_of(asked):
-        possible = [rows for rows, number in readings.items() if number == asked] or possible
+    possible = list(layouts)
+    if len(possible) == 2 and grid_of(num_patches):
+        possible = [has for has, number in layouts.items() if number == num_patches] or possible
     if len(possible) == 1:
         return possible[0]
     choice = ", or pass to a constructor `overrides={'prefix_position': ...}`" if possible else ""
@@ -103,61 +107,61 @@ def has_prefix_rows(
     )
 
 
-def settle_positions(checkpoint: Checkpoint, grid: tuple[int, int]) -> Checkpoint:
+def infer_prefix_positions(checkpoint: Checkpoint, grid: tuple[int, int]) -> Checkpoint:
     """Determines from the original patch grid whether prefix tokens have position embeddings."""
-    p = _num_undecided(checkpoint)
-    return (_settled(checkpoint, grid, p) if p else None) or checkpoint
+    p = _num_ambiguous_prefix(checkpoint)
+    return (_with_grid(checkpoint, grid, p) if p else None) or checkpoint
 
 
-def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
+def split_for_image_size(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
     """Splits position embeddings, given the image size that determines the patch grid."""
     inferred, tensors = checkpoint.inferred, dict(checkpoint.tensors)
     if POSITIONS not in tensors or "patch_size" not in inferred:
         return checkpoint
     h, w = (side // patch for side, patch in zip(image_size, inferred["patch_size"], strict=True))
     p = sum(int(inferred.get(name, 0)) for name in _PREFIX_TOKENS)
-    settled = _settled(checkpoint, (h, w), p)
-    if settled is None:
+    with_grid = _with_grid(checkpoint, (h, w), p)
+    if with_grid is None:
         return checkpoint
-    rows = p if settled.inferred["prefix_position"] else 0
-    _split(tensors, tensors.pop(POSITIONS), (h, w), rows)
-    whole = checkpoint.names.get(POSITIONS, (POSITIONS,))
-    names = {**checkpoint.names, POSITION: whole, PREFIX_POSITION: whole}
-    inferred = settled.inferred | {"image_size": image_size}
-    return settled.replace(tensors=tensors, inferred=inferred, names=names)
+    num_prefix_rows = p if with_grid.inferred["prefix_position"] else 0
+    _split(tensors, tensors.pop(POSITIONS), (h, w), num_prefix_rows)
+    file_names = checkpoint.names.get(POSITIONS, (POSITIONS,))
+    names = {**checkpoint.names, POSITION: file_names, PREFIX_POSITION: file_names}
+    inferred = with_grid.inferred | {"image_size": image_size}
+    return with_grid.replace(tensors=tensors, inferred=inferred, names=names)
 
 
-def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -> None:
+def split_positions(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -> None:
     """Splits position embeddings into prefix and patch parts, on a square grid by default."""
-    bare = tensors.pop(PATCH_POSITIONS, None)
-    table = tensors.pop(POSITIONS, bare)
+    patch_table = tensors.pop(PATCH_POSITIONS, None)
+    table = tensors.pop(POSITIONS, patch_table)
     if table is None:
         return
     p = 0
-    if bare is None and has_prefix_rows(checkpoint, config.grid, config.prefix_position):
+    if patch_table is None and has_prefix_rows(checkpoint, config.grid, config.prefix_position):
         p = _num_prefix(tensors)  # of the file, not of the model
-    number = len(table) - p
-    # If none is given, a square number means a square grid: 24 x 24 patches, not 18 x 32.
-    grids = (checkpoint.inferred.get("position_grid"), grid_of(number), config.grid)
-    grid = next((grid for grid in grids if grid and grid[0] * grid[1] == number), None)
+    n = len(table) - p
+    # Unless the grid is known, a square number means a square grid: 24 x 24 patches, not 18 x 32.
+    grids = (checkpoint.inferred.get("position_grid"), grid_of(n), config.grid)
+    grid = next((grid for grid in grids if grid and grid[0] * grid[1] == n), None)
     if grid is None:
         raise ValueError(
-            f"The position embedding of {checkpoint.source} has {number} positions, which match "
+            f"The position embedding of {checkpoint.source} has {n} positions, which match "
             f"neither the model's grid {config.grid} nor a square grid, so the position embedding "
             "cannot be resized. Build the model at the image size that the file was trained at."
         )
     _split(tensors, table, grid, p)
 
 
-def split_as_configured(tensors: Tensors, config: ViTConfig) -> bool:
-    """Splits position embeddings in place; returns whether they match the configuration."""
+def try_split_positions(tensors: Tensors, config: ViTConfig) -> bool:
+    """Splits position embeddings in place if they match the configuration; returns whether."""
     name = next((name for name in (POSITIONS, PATCH_POSITIONS) if name in tensors), None)
     h, w = config.grid
     learned = has_table(config)
     if name is not None:
         # A fixed table is saved with a row of zeros for each prefix token.
-        rows = name == POSITIONS and (config.prefix_position or not learned)
-        p = config.num_prefix_tokens if rows else 0
+        has_prefix = name == POSITIONS and (config.prefix_position or not learned)
+        p = config.num_prefix_tokens if has_prefix else 0
         if len(tensors[name]) != h * w + p or not (learned or _is_fixed(tensors[name], config)):
             return False
         table = tensors.pop(name)
@@ -168,7 +172,7 @@ def split_as_configured(tensors: Tensors, config: ViTConfig) -> bool:
 
 
 def join_positions(
-    tensors: Mapping[str, np.ndarray], config: ViTConfig, *, loose: bool = True
+    tensors: Mapping[str, np.ndarray], config: ViTConfig, *, optional_prefix: bool = True
 ) -> dict[str, np.ndarray]:
     """Joins all position embeddings in one tensor, as in other libraries' files."""
     tensors, name = dict(tensors), POSITIONS
@@ -178,7 +182,7 @@ def join_positions(
         prefix = np.zeros((1, config.num_prefix_tokens, config.hidden_size), "float32")
     elif POSITION in tensors:
         table = tensors.pop(POSITION)
-        if config.num_prefix_tokens and not config.prefix_position and not loose:
+        if config.num_prefix_tokens and not config.prefix_position and not optional_prefix:
             name = PATCH_POSITIONS
     else:
         return tensors
@@ -189,21 +193,21 @@ def join_positions(
 
 def insert_registers(tensors: Tensors) -> None:
     """Inserts zeros for the register tokens in a position table that has no rows for them."""
-    registers = prefix_numbers(tensors)["register_tokens"]
-    if POSITIONS in tensors and registers:
-        others = _num_prefix(tensors) - registers
-        tensors[POSITIONS] = np.insert(tensors[POSITIONS], [others] * registers, 0, axis=0)
+    num_registers = prefix_numbers(tensors)["register_tokens"]
+    if POSITIONS in tensors and num_registers:
+        start = _num_prefix(tensors) - num_registers
+        tensors[POSITIONS] = np.insert(tensors[POSITIONS], [start] * num_registers, 0, axis=0)
 
 
 def fold_registers(tensors: Mapping[str, np.ndarray], config: ViTConfig) -> Tensors:
-    """Adds the positions of the register tokens to these, so that only the others have rows."""
+    """Adds the positions of the register tokens to the tokens, and removes these positions."""
     tensors = dict(tensors)
     zeros = np.zeros((1, config.num_prefix_tokens, config.hidden_size), "float32")
-    rows = tensors.get(PREFIX_POSITION, zeros)
-    others = config.num_prefix_tokens - config.register_tokens
-    tensors[PREFIX_POSITION] = rows[:, :others]
+    positions = tensors.get(PREFIX_POSITION, zeros)
+    start = config.num_prefix_tokens - config.register_tokens
+    tensors[PREFIX_POSITION] = positions[:, :start]
     if config.register_tokens:
-        tensors[REGISTERS] = tensors[REGISTERS] + rows[:, others:]
+        tensors[REGISTERS] = tensors[REGISTERS] + positions[:, start:]
     return tensors
 
 
@@ -211,25 +215,25 @@ def _num_prefix(tensors: Mapping[str, np.ndarray]) -> int:
     return sum(prefix_numbers(tensors).values())
 
 
-def _num_undecided(checkpoint: Checkpoint) -> int:
+def _num_ambiguous_prefix(checkpoint: Checkpoint) -> int:
     """Returns the number of prefix tokens if they may lack position embeddings, else 0."""
-    undecided = checkpoint.loose_positions and POSITIONS in checkpoint.tensors
-    return _num_prefix(checkpoint.tensors) if undecided else 0
+    is_ambiguous = checkpoint.optional_prefix and POSITIONS in checkpoint.tensors
+    return _num_prefix(checkpoint.tensors) if is_ambiguous else 0
 
 
-def _readings(length: int, p: int, asked: int | None = None) -> dict[bool, int]:
+def _possible_layouts(length: int, p: int, num_patches: int | None = None) -> dict[bool, int]:
     """Returns the possible N, keyed by whether prefix tokens have embeddings."""
     both = {True: length - p, False: length}
-    return {rows: n for rows, n in both.items() if n == asked or (n > 1 and grid_of(n))}
+    return {has: n for has, n in both.items() if n == num_patches or (n > 1 and grid_of(n))}
 
 
-def _settled(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpoint | None:
-    """Returns the checkpoint with this grid in `inferred`, or None if the embeddings do not fit."""
-    rows = len(checkpoint.tensors[POSITIONS]) - grid[0] * grid[1]
-    if rows not in (0, p):
+def _with_grid(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpoint | None:
+    """Returns the checkpoint with this grid in `inferred`, or None if the table does not match."""
+    num_prefix_rows = len(checkpoint.tensors[POSITIONS]) - grid[0] * grid[1]
+    if num_prefix_rows not in (0, p):
         return None
-    config_fields = {"position_grid": grid, "prefix_position": rows == p}
-    return checkpoint.replace(inferred=checkpoint.inferred | config_fields, loose_positions=False)
+    config_fields = {"position_grid": grid, "prefix_position": num_prefix_rows == p}
+    return checkpoint.replace(inferred=checkpoint.inferred | config_fields, optional_prefix=False)
 
 
 def _split(tensors: Tensors, table: np.ndarray, grid: tuple[int, int], p: int) -> None:

@@ -26,7 +26,7 @@ SCALINGS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "satellite": ((0.43, 0.411, 0.296), (0.213, 0.156, 0.143)),
 }
 
-# Where to read the licenses that forbid some uses, or ask for more than a copy of their text.
+# URLs of the licenses that forbid some uses, or require more than a copy of their text.
 _TERMS = {
     "BSD-3-Clause": "https://spdx.org/licenses/BSD-3-Clause.html",
     "CC-BY-NC-4.0": "https://creativecommons.org/licenses/by-nc/4.0/",
@@ -136,13 +136,13 @@ def list_weights(model: str | None = None) -> list[PublishedWeights]:
 
 def find_weights(model: str, name: str) -> PublishedWeights:
     """Returns the registry entry for published weights of a model, given their name."""
-    found = matches(model, name)
-    if len(found) == 1:
-        return found[0]
-    if found:
+    matching = matches(model, name)
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
         raise ValueError(
             "`weights` must identify one file, but several files match: use one of "
-            f"{', '.join(repr(row.name) for row in found)}. Received: weights={name!r}"
+            f"{', '.join(repr(row.name) for row in matching)}. Received: weights={name!r}"
         )
     rows = list_weights(model)
     if not rows:
@@ -173,13 +173,13 @@ def preprocessing_for(row: PublishedWeights) -> Preprocessing:
 
 
 def matches(model: str, name: str) -> list[PublishedWeights]:
-    """Returns a model's entries with this name or alias, or else those whose URL ends so."""
+    """Returns a model's entries with this name or alias, or else those whose URL ends in it."""
     rows = list_weights(model)
-    named = [row for row in rows if name == row.name or name in row.aliases]
+    same_name = [row for row in rows if name == row.name or name in row.aliases]
     if name in _GENERIC:
         return []
     ends = tuple(f"/{name.removeprefix('gs://')}{suffix}" for suffix in ("", ".npz"))
-    return named or [row for row in rows if any(f"/{url}".endswith(ends) for url in row.urls)]
+    return same_name or [row for row in rows if any(f"/{url}".endswith(ends) for url in row.urls)]
 
 
 @functools.cache

@@ -19,11 +19,11 @@ from keras_vit.weights import foreign_folders, foreign_keras, hub, keras_files, 
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers import formats, h5, npz, safetensors, torch
 from keras_vit.weights.dialects import DIALECTS, Dialect, default_preprocessing
-from keras_vit.weights.positions import settle_positions
+from keras_vit.weights.positions import infer_prefix_positions
 
 # No part of a name begins with a dot, as a path to another folder does.
 _HUB = re.compile(r"(?:hf://(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)|timm/(?P<timm>[\w-][\w.-]*))")
-# Before all tensor names, in checkpoints of models inside of other modules.
+# Prefix of all tensor names, in checkpoints of models that are part of other modules.
 _PREFIX = re.compile(r"(?:(?:module|_orig_mod|teacher|backbone|model|encoder)\.)+")
 _PASSWORD = re.compile(r"[\w+.-]+:/+[^/?#]*@")  # in a URL of any kind
 
@@ -89,8 +89,8 @@ def read_path(path: Path) -> Checkpoint:
     if path.is_dir():
         return foreign_folders.read_folder(path, _read_file)
     checkpoint = _read_file(path)
-    assumed = "preprocessing" in checkpoint.notes
-    return foreign_folders.configure(checkpoint, path.parent) if assumed else checkpoint
+    is_assumed = "preprocessing" in checkpoint.notes
+    return foreign_folders.configure(checkpoint, path.parent) if is_assumed else checkpoint
 
 
 def _read_file(path: Path) -> Checkpoint:
@@ -119,7 +119,7 @@ def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
     if prefix := _PREFIX.match(shared):
         dialects += [dataclasses.replace(dialect, prefix=prefix[0]) for dialect in dialects]
     for dialect in dialects:
-        if dialect.speaks(tensors):
+        if dialect.matches(tensors):
             return dialect
     if any("patch_encoder/projection" in name for name in tensors):
         raise ValueError(
@@ -137,22 +137,22 @@ def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
 
 def _published(row: registry.PublishedWeights) -> Checkpoint:
     """Downloads and reads published weights, and adds the fields of their registry entry."""
-    read: list[Checkpoint] = []  # a new download is not read twice
+    checked: list[Checkpoint] = []  # a new download is not read twice
 
     def check(path: Path) -> None:
-        # Every zip CRC, and the names and shapes of all tensors.
+        # Checks every CRC of a zip file, and the names and shapes of all tensors.
         checkpoint = _read_file(path)
-        found = checkpoint.inferred["classes"]
-        if found != row.classes:
-            raise ValueError(f"it has {found} classes instead of {row.classes}")
-        read[:] = [checkpoint]
+        classes = checkpoint.inferred["classes"]
+        if classes != row.classes:
+            raise ValueError(f"it has {classes} classes instead of {row.classes}")
+        checked[:] = [checkpoint]
 
     if row.format == "pth":
         torch.need_torch(Path(PurePosixPath(row.urls[0]).name))  # before hundreds of megabytes
     if row.terms and not (cache_folder() / row.file_name).exists():
         text = f"The license of {row.model}(weights={row.name!r}) is {row.license}: {row.terms}"
         print(text, file=sys.stderr, flush=True)
-    found = fetch(
+    download = fetch(
         row.urls,
         row.file_name,
         size=row.bytes,
@@ -163,11 +163,11 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         needs_sha256=row.sha256 is None and row.urls[0].startswith(f"{hub.HUB}/"),
         check=check,
     )
-    path = accept(found)
-    checkpoint = read[0].replace(source=str(path)) if read else _read_file(path)
+    path = accept(download)
+    checkpoint = checked[0].replace(source=str(path)) if checked else _read_file(path)
     if patch := checkpoint.inferred.get("patch_size"):
         grid = (row.image_size // patch[0], row.image_size // patch[1])
-        checkpoint = settle_positions(checkpoint, grid)
+        checkpoint = infer_prefix_positions(checkpoint, grid)
     inferred = checkpoint.inferred | {"gelu": row.gelu, "epsilon": row.epsilon}
     preprocessing = registry.preprocessing_for(row)
     return checkpoint.replace(inferred=inferred, preprocessing=preprocessing, notes={})

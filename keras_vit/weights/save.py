@@ -82,22 +82,22 @@ def save_weights(
 
 
 def format_of_target(path: Path, format: str | None) -> str:
-    """Returns the format to write, either given or inferred from the path, after checks."""
-    fitting = [name for name, ends in _SUFFIXES.items() if ends and path.name.endswith(ends)]
+    """Returns the format to write, by default inferred from the path, after checks."""
+    formats = [name for name, ends in _SUFFIXES.items() if ends and path.name.endswith(ends)]
     if format is None:
-        said = fitting if fitting or path.suffix else ["huggingface"]
-        if len(said) != 1:
+        inferred = formats if formats or path.suffix else ["huggingface"]
+        if len(inferred) != 1:
             raise ValueError(
                 f"`format` must be one of {', '.join(map(repr, FORMATS))}, unless `path` ends in "
                 ".npz, .weights.h5 or .keras, or has no suffix (a folder in the 'huggingface' "
                 f"format). Received: format=None, path={str(path)!r}"
             )
-        format = said[0]
+        format = inferred[0]
     arguments.one_of("format", format, FORMATS)
-    if format not in (fitting or ["huggingface"]):
-        wanted = " or ".join(_SUFFIXES[format]) or "a folder name without a suffix"
+    if format not in (formats or ["huggingface"]):
+        ending = " or ".join(_SUFFIXES[format]) or "a folder name without a suffix"
         raise ValueError(
-            f"`path` must end in {wanted} for format={format!r}. Received: path={str(path)!r}"
+            f"`path` must end in {ending} for format={format!r}. Received: path={str(path)!r}"
         )
     if path.is_dir() or (format == "huggingface" and path.exists()):
         raise ValueError(
@@ -124,20 +124,20 @@ def write_weights(
     """Writes tensors in a library's format; returns notes on properties that are lost."""
     named = dialect_for(format, config).write(tensors, config)
     written = {_published_name(name, format, config): tensor for name, tensor in named.items()}
-    described = metadata.describe(config, preprocessing)
+    file_metadata = metadata.describe(config, preprocessing)
     if format == "npz":
         npz.write_npz(path, written)
     elif format == "huggingface":
         content = transformers.write_config(config, preprocessing.class_names)
-        image = transformers.write_preprocessing(preprocessing)
+        image_config = transformers.write_preprocessing(preprocessing)
         with atomic_path(path) as folder:
             folder.mkdir()
-            safetensors.write_safetensors(folder / "model.safetensors", written, described)
+            safetensors.write_safetensors(folder / "model.safetensors", written, file_metadata)
             write_json(folder / "config.json", content)
-            write_json(folder / "preprocessor_config.json", image)
+            write_json(folder / "preprocessor_config.json", image_config)
         return _hub_notes(preprocessing, config)
     else:
-        safetensors.write_safetensors(path, written, described)
+        safetensors.write_safetensors(path, written, file_metadata)
     return _notes(format, tensors, config)
 
 
@@ -163,10 +163,10 @@ def _published_name(name: str, format: str, config: models.ViTConfig) -> str:
 
 def _hub_notes(preprocessing: Preprocessing, config: models.ViTConfig) -> list[str]:
     """Returns notes on what config.json and preprocessor_config.json cannot represent."""
-    usual = {"channels": "rgb", "antialias": True, "exif_orientation": True}
-    lost = {name: getattr(preprocessing, name) for name in usual}
-    said = ", ".join(f"{name}={lost[name]!r}" for name in lost if lost[name] != usual[name])
-    notes = [f"Image processors of transformers cannot represent {said}."] if said else []
+    defaults = {"channels": "rgb", "antialias": True, "exif_orientation": True}
+    lost = [name for name in defaults if getattr(preprocessing, name) != defaults[name]]
+    text = ", ".join(f"{name}={getattr(preprocessing, name)!r}" for name in lost)
+    notes = [f"Image processors of transformers cannot represent {text}."] if text else []
     if config.pooling not in ("none", pooling := transformers.pooling_of(config)):
         notes.append(
             "The format 'huggingface' does not record that the model uses "
@@ -177,25 +177,25 @@ def _hub_notes(preprocessing: Preprocessing, config: models.ViTConfig) -> list[s
 
 def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]:
     """Returns notes on fields that other programs would infer wrongly from the tensors."""
-    believed = infer_fields(tensors)
-    believed |= dialect_for(format, config).numerics(believed)
+    read_back = infer_fields(tensors)
+    read_back |= dialect_for(format, config).implied_fields(read_back)
     actual = config.get_config() | {"position_grid": config.grid}
     fields = ["gelu", "epsilon", *(["pooling"] if config.classes else [])]
-    if format == "npz" and "position_grid" in believed:  # read as a square grid if possible
-        believed["position_grid"] = grid_of(math.prod(config.grid)) or config.grid
+    if format == "npz" and "position_grid" in read_back:  # read as a square grid if possible
+        read_back["position_grid"] = grid_of(math.prod(config.grid)) or config.grid
         fields.append("position_grid")
     if format == "npz" and config.position_embedding == "none":  # read as fixed positions
         fields.append("position_embedding")
-    lost = [name for name in fields if believed[name] != actual[name]]
+    lost = [name for name in fields if read_back[name] != actual[name]]
     notes = []
     if lost:
         ours = ", ".join(f"{name}={actual[name]!r}" for name in lost)
-        theirs = ", ".join(f"{name}={believed[name]!r}" for name in lost)
-        named = ", ".join(_timm_argument(name, config) for name in lost)
+        theirs = ", ".join(f"{name}={read_back[name]!r}" for name in lost)
+        timm_arguments = ", ".join(_timm_argument(name, config) for name in lost)
         notes.append(
             f"The format {format!r} does not record that the model uses {ours}; other libraries "
             f"will use {theirs}."
-            + (f" Create timm's model with {named}." if format == "timm" else "")
+            + (f" Create timm's model with {timm_arguments}." if format == "timm" else "")
         )
     if format == "timm" and config.representation_size:
         notes.append(

@@ -34,20 +34,20 @@ def _check(path: Path) -> None:
     with open_zip(path) as archive:
         stored = sum(member.file_size for member in archive.infolist())
         names = {"config.json", "metadata.json"}.intersection(archive.namelist())
-        found = {name: read_json(path, archive, name) for name in names}
-    if not isinstance(found.get("config.json"), dict):
+        content = {name: read_json(path, archive, name) for name in names}
+    if not isinstance(content.get("config.json"), dict):
         raise refused(path, "not a Keras model: it contains no config.json")
     # In a separate thread, so that the global state of Keras is discarded; variables get no values.
     with ThreadPoolExecutor(1) as thread:
-        declared = thread.submit(_declared, found["config.json"]).result()
+        declared = thread.submit(_declared_size, content["config.json"]).result()
     if declared > stored + ALLOWANCE:
         what = f"it describes a model of {declared:,} bytes but contains {stored:,} bytes"
         raise refused(path, f"too large: {what}")
 
 
-def _declared(config: dict[str, Any]) -> int:
+def _declared_size(config: dict[str, Any]) -> int:
     """Returns the size of a model's variables in bytes."""
-    config = config | {"compile_config": None}  # as without `compile`, whose errors are others
+    config = config | {"compile_config": None}  # as with compile=False, whose errors differ
     with keras.StatelessScope(initialize_variables=False):
         variables = keras.saving.deserialize_keras_object(config).variables
         return sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in variables)

@@ -127,7 +127,7 @@ def test_other_runtimes_are_verified_as_well(
 
 
 def test_versions_count_up(tmp_path: Path) -> None:
-    following = sys.modules["keras_vit.export.bundle"]._next
+    following = sys.modules["keras_vit.export.bundle"]._next_version
     assert following(tmp_path, "vit") == 1
     (tmp_path / "vit" / "2").mkdir(parents=True)
     (tmp_path / "vit-files" / "4").mkdir(parents=True)
@@ -325,20 +325,20 @@ def test_files_of_a_killed_export_are_removed(
 ) -> None:
     answered(monkeypatch)
     module = sys.modules["keras_vit.export.bundle"]
-    place = module._place
+    install = module._install
 
     def killed(source: Path, target: Path) -> None:
         if target.parent.name == "vit":  # as it is after a kill at this moment
             left = tmp_path / ("vit/.2.abcd_012/2" if moved else ".keras_vit_export.abcd_012/a")
             shutil.copytree(source, left)
             raise KeyboardInterrupt
-        place(source, target)
+        install(source, target)
 
     whole = exported(model, tmp_path, labeled, quantizations=["float32"])
-    monkeypatch.setattr(module, "_place", killed)
+    monkeypatch.setattr(module, "_install", killed)
     with pytest.raises(KeyboardInterrupt):
         exported(model, tmp_path, labeled, quantizations=["float32"])
-    monkeypatch.setattr(module, "_place", place)
+    monkeypatch.setattr(module, "_install", install)
     assert (tmp_path / "vit-files" / "2").is_dir()
     shutil.rmtree(whole.saved_model)  # by its owner, who keeps the files
     done = exported(model, tmp_path, labeled, quantizations=[])

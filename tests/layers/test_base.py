@@ -11,7 +11,7 @@ class Doubling(BaseLayer):
     def __init__(self, width: int, **kwargs: object) -> None:
         super().__init__(**kwargs)
         self.width = width
-        self.inner = self._part(keras.layers.Dense, width, name="inner")
+        self.inner = self._sublayer(keras.layers.Dense, width, name="inner")
 
 
 def test_base_layer_keeps_its_arguments_in_the_configuration() -> None:

@@ -36,7 +36,8 @@ def test_sincos_2d_makes_no_table_of_any_size() -> None:
 
 
 def _turned(kind: Rotary, x: np.ndarray, grid: tuple[int, int], prefix: int = 0) -> np.ndarray:
-    return numpy(kind.rotate(ops.convert_to_tensor(x), kind.of_tokens(grid, prefix, x.shape[-1])))
+    inputs = kind.attention_inputs(grid, prefix, x.shape[-1])
+    return numpy(kind.rotate(ops.convert_to_tensor(x), inputs))
 
 
 @pytest.mark.parametrize("kind", [Rotary(), LearnedRotary()], ids=lambda kind: kind.name)
@@ -58,7 +59,7 @@ def test_rotated_products_depend_on_the_offset_alone(kind: Rotary) -> None:
 
 def test_rotary_angles_worked_by_hand() -> None:
     """Head of 8: periods 1 and 10; the only row is at 0, columns are at -1/2 and 1/2."""
-    found = numpy(Rotary().of_tokens((1, 2), 1, 8))[0]
+    found = numpy(Rotary().attention_inputs((1, 2), 1, 8))[0]
     angles = np.arccos(np.clip(found[:, :8], -1, 1))
     assert_close(angles[0], np.zeros(8), 1e-6)
     assert_close(angles[1], [0, 0, np.pi, np.pi / 10, 0, 0, np.pi, np.pi / 10], 1e-3)
@@ -67,7 +68,7 @@ def test_rotary_angles_worked_by_hand() -> None:
 
 def test_learned_rotary_turns_neighboring_channels() -> None:
     """Two patches in a row, with 16 cells in a grid: angles 0 and 8 for the first frequency."""
-    found = numpy(LearnedRotary().of_tokens((1, 2), 0, 4))[0]
+    found = numpy(LearnedRotary().attention_inputs((1, 2), 0, 4))[0]
     assert_close(found[1], [1, 1, np.cos(8), np.cos(8), 0, 0, np.sin(8), np.sin(8)], 1e-5)
     x = np.array([1, 2, 3, 4], "float32").reshape(1, 1, 1, 4)
     turned = _turned(LearnedRotary(), np.tile(x, (1, 1, 2, 1)), (1, 2))[0, 0]
@@ -77,7 +78,7 @@ def test_learned_rotary_turns_neighboring_channels() -> None:
 
 def test_relative_index_worked_by_hand() -> None:
     """1 x 2 patches: offsets -1, 0 and 1, then the three kinds of pairs with the class token."""
-    index = numpy(Relative().of_tokens((1, 2), 1, 8))
+    index = numpy(Relative().attention_inputs((1, 2), 1, 8))
     assert index.tolist() == [[[5, 3, 3], [4, 1, 0], [4, 2, 1]]]
     table = np.arange(12).reshape(6, 2)
     logits = numpy(Relative().logits({"relative_position": table}, index))

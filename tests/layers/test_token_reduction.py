@@ -45,9 +45,9 @@ def test_matching_equals_the_paper_step_by_step(t: int, r: int, p: int) -> None:
     for i in range(3):
         left, edges = matched_slowly(metric[i][p:], r)
         left, edges = [*range(p), *(p + x for x in left)], [(p + x, p + y) for x, y in edges]
-        assert numpy(pairs.left)[i].tolist() == left
+        assert numpy(pairs.remaining)[i].tolist() == left
         assert numpy(pairs.merged)[i].tolist() == [x for x, _ in edges]
-        assert [left[x] for x in numpy(pairs.into)[i]] == [y for _, y in edges]
+        assert [left[x] for x in numpy(pairs.targets)[i]] == [y for _, y in edges]
         means, sums = merged_slowly(tokens[i], sizes[i], left, edges)
         assert_close(found[i], means, 5e-7)  # measured: 1.2e-7
         assert_close(counts[i], sums, 0.0)
@@ -66,8 +66,8 @@ def test_length_does_not_count_in_a_match() -> None:
     metric = ops.convert_to_tensor([[[1.0, 0.0], [0.1, 0.0], [0.0, 3.0], [9.0, 9.0]]])
     pairs = match(metric, 2)
     assert numpy(pairs.merged).tolist() == [[0, 2]]
-    assert numpy(pairs.left).tolist() == [[1, 3]]
-    assert numpy(pairs.into).tolist() == [[0, 1]]
+    assert numpy(pairs.remaining).tolist() == [[1, 3]]
+    assert numpy(pairs.targets).tolist() == [[0, 1]]
 
 
 def test_take_tokens_of_each_example() -> None:

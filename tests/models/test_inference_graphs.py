@@ -13,10 +13,10 @@ import pytest
 from keras_vit.models.inference_graphs import (
     InferenceLayer,
     InferenceModel,
-    as_it_is,
     compiled_for_few,
     frozen,
     with_placeholders,
+    without_xla,
 )
 from tests.helpers import assert_close, normal, tiny_model
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 IMAGES = normal(6, 15, 14, 3)
 for_two = functools.partial(compiled_for_few, few=2)
 each_form = pytest.mark.parametrize(
-    "form", [as_it_is, frozen, for_two], ids=["as_it_is", "frozen", "compiled_for_few"]
+    "form", [without_xla, frozen, for_two], ids=["without_xla", "frozen", "compiled_for_few"]
 )
 
 
@@ -107,7 +107,7 @@ def test_predict_is_not_compiled_by_xla(form: Callable[[keras.Model], Any]) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("form", "compiled"), [(as_it_is, 0), (frozen, 0), (for_two, 1)])
+@pytest.mark.parametrize(("form", "compiled"), [(without_xla, 0), (frozen, 0), (for_two, 1)])
 def test_only_few_images_are_compiled(form: Callable[[keras.Model], Any], compiled: int) -> None:
     import tensorflow as tf
 

@@ -9,7 +9,7 @@ import keras
 import pytest
 
 from keras_vit.models import optimize_for_inference
-from keras_vit.models.inference_graphs import InferenceLayer, InferenceModel, as_it_is
+from keras_vit.models.inference_graphs import InferenceLayer, InferenceModel, without_xla
 from tests.helpers import tiny_model
 
 on_tensorflow = pytest.mark.skipif(
@@ -53,9 +53,9 @@ def test_functions_of_keras_raise_the_same_error(
     name: str, save: Callable[..., Any], tmp_path: Path
 ) -> None:
     inputs = keras.Input((5,))
-    copy = InferenceModel(inputs=inputs, outputs=InferenceLayer(dense(), as_it_is)(inputs))
+    copy = InferenceModel(inputs=inputs, outputs=InferenceLayer(dense(), without_xla)(inputs))
     nested = keras.Sequential([keras.Input((5,)), copy])
-    part = keras.Model(inputs, InferenceLayer(dense(), as_it_is)(inputs))
+    part = keras.Model(inputs, InferenceLayer(dense(), without_xla)(inputs))
     for model in (copy, nested, part):
         with pytest.raises(ValueError, match=r"its process: use"):
             save(model, tmp_path / name)

@@ -33,7 +33,7 @@ def kept_of_an_image(config: models.ViTConfig, precision: str, remat: bool = Fal
             forward.update(op.name for op in loss.graph.get_operations())
             return tape.gradient(loss, variables)
 
-        shape = (batch, *config.usual_size, config.channels)
+        shape = (batch, *config.default_image_size, config.channels)
         graph = tf.function(step).get_concrete_function(tf.TensorSpec(shape)).graph
         found = {}
         for op in graph.get_operations():

@@ -30,7 +30,7 @@ class Alibi2D(Positions):
     def attention_shapes(self, grid: tuple[int, int], num_heads: int) -> dict[str, Any]:
         return {"slope": (num_heads,)}
 
-    def of_tokens(self, grid: Any, prefix: int, head_size: int, change: Any = None) -> Any:
+    def attention_inputs(self, grid: Any, prefix: int, head_size: int, _: Any = None) -> Any:
         ops = keras.ops
         row, column = (ops.cast(ops.arange(side), "float32") for side in grid)
         places = ops.stack(ops.meshgrid(row, column, indexing="ij"), axis=-1)

@@ -219,7 +219,7 @@ def test_fit_splits_a_table_into_prefix_and_grid(
     tensors = {name: normal(1, number, 24) for name, number in tokens.items()}
     config = tiny_config(**changes)
     tensors[POSITIONS] = table
-    checkpoint = Checkpoint("a.npz", tensors, inferred, loose_positions=True)
+    checkpoint = Checkpoint("a.npz", tensors, inferred, optional_prefix=True)
     found, notes = fit(checkpoint, config, resize_patches=False)
     expected = table[prefix:].reshape(*grid, 24)
     if grid != config.grid:

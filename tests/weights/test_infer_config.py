@@ -94,7 +94,7 @@ def test_traits_of_a_variant(changes: dict[str, Any]) -> None:
 def test_traits_of_a_joint_table(length: int, prefix: int, expected: tuple[Any, bool]) -> None:
     names = ("class_token", "distillation_token")[:prefix]
     tensors = {f"patch_encoder/{name}": np.zeros((1, 1, 6)) for name in names}
-    inferred = infer_fields(tensors | {POSITIONS: np.zeros((length, 6))}, loose_positions=True)
+    inferred = infer_fields(tensors | {POSITIONS: np.zeros((length, 6))}, optional_prefix=True)
     assert (inferred["position_grid"], inferred["prefix_position"]) == expected
 
 

@@ -64,9 +64,9 @@ def test_extend_tells_all_that_was_described(changes: dict[str, Any]) -> None:
     if POSITION in checkpoint.tensors:
         assert checkpoint.names[POSITION] == checkpoint.names[PREFIX_POSITION]
         assert checkpoint.names[POSITION] == table
-        assert checkpoint.left == ("mask_token",)
+        assert checkpoint.ignored == ("mask_token",)
     else:
-        assert checkpoint.left == ("mask_token", *table)
+        assert checkpoint.ignored == ("mask_token", *table)
 
 
 def test_extend_without_our_entry_changes_nothing() -> None:

@@ -13,10 +13,10 @@ from keras_vit.weights.positions import (
     PREFIX_POSITION,
     grid_of,
     has_prefix_rows,
+    infer_prefix_positions,
     join_positions,
-    place_positions,
-    settle_positions,
-    split_as_configured,
+    split_for_image_size,
+    try_split_positions,
 )
 from tests.helpers import normal, tiny_config
 
@@ -36,7 +36,7 @@ def loose(rows: int, prefix: int) -> Checkpoint:
         POSITIONS: np.zeros((rows, 6)),
         "patch_encoder/register_tokens": np.zeros((1, prefix, 6)),
     }
-    return Checkpoint("a", tensors, {}, loose_positions=True)
+    return Checkpoint("a", tensors, {}, optional_prefix=True)
 
 
 @pytest.mark.parametrize(
@@ -59,45 +59,45 @@ def test_has_prefix_rows(
 
 
 def test_has_prefix_rows_of_a_table_that_is_told() -> None:
-    checkpoint = loose(9, 5).replace(loose_positions=False)
+    checkpoint = loose(9, 5).replace(optional_prefix=False)
     assert has_prefix_rows(checkpoint, (3, 3))
     assert not has_prefix_rows(checkpoint.replace(inferred={"prefix_position": False}), (2, 2))
 
 
-def test_settle_positions() -> None:
+def test_infer_prefix_positions() -> None:
     checkpoint = loose(9, 5)
-    settled = settle_positions(checkpoint, (2, 2))
-    assert settled.inferred == {"position_grid": (2, 2), "prefix_position": True}
-    assert has_prefix_rows(settled, (3, 3))
-    assert not settle_positions(checkpoint, (3, 3)).inferred["prefix_position"]
-    assert settle_positions(checkpoint, (4, 4)) is checkpoint
-    assert settle_positions(settled, (3, 3)) is settled
+    inferred = infer_prefix_positions(checkpoint, (2, 2))
+    assert inferred.inferred == {"position_grid": (2, 2), "prefix_position": True}
+    assert has_prefix_rows(inferred, (3, 3))
+    assert not infer_prefix_positions(checkpoint, (3, 3)).inferred["prefix_position"]
+    assert infer_prefix_positions(checkpoint, (4, 4)) is checkpoint
+    assert infer_prefix_positions(inferred, (3, 3)) is inferred
 
 
-def test_place_positions() -> None:
+def test_split_for_image_size() -> None:
     names = {POSITIONS: ("pos:0",)}
-    checkpoint = Checkpoint("m", TABLE, TRAITS, dialect="vit_keras", names=names, left=("left",))
-    placed = place_positions(checkpoint, (15, 14))
+    checkpoint = Checkpoint("m", TABLE, TRAITS, dialect="vit_keras", names=names, ignored=("left",))
+    placed = split_for_image_size(checkpoint, (15, 14))
     table = TABLE[POSITIONS]
     np.testing.assert_array_equal(placed.tensors["patch_encoder/position"][4, 6], table[35])
     np.testing.assert_array_equal(placed.tensors["patch_encoder/prefix_position"][0], table[:1])
     assert placed.inferred["prefix_position"] is True
     assert (placed.inferred["position_grid"], placed.inferred["image_size"]) == ((5, 7), (15, 14))
     assert placed.names["patch_encoder/position"] == ("pos:0",)
-    assert placed.left == ("left",)
+    assert placed.ignored == ("left",)
 
 
-def test_place_positions_without_those_of_prefix_tokens() -> None:
-    placed = place_positions(Checkpoint("m", TABLE, TRAITS), (18, 12))
+def test_split_for_image_size_without_those_of_prefix_tokens() -> None:
+    placed = split_for_image_size(Checkpoint("m", TABLE, TRAITS), (18, 12))
     assert placed.tensors.keys() == {"patch_encoder/position"}
     assert placed.inferred["prefix_position"] is False
 
 
 @pytest.mark.parametrize("image_size", [(15, 12), (224, 224), (6, 6)])
-def test_place_positions_of_other_images_leaves_the_checkpoint(image_size: tuple[int, int]) -> None:
+def test_split_for_another_image_size_leaves_the_checkpoint(image_size: tuple[int, int]) -> None:
     checkpoint = Checkpoint("m", TABLE, TRAITS)
-    assert place_positions(checkpoint, image_size) is checkpoint
-    assert place_positions(Checkpoint("m", {}, TRAITS), image_size).tensors == {}
+    assert split_for_image_size(checkpoint, image_size) is checkpoint
+    assert split_for_image_size(Checkpoint("m", {}, TRAITS), image_size).tensors == {}
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_join_positions_and_split_them_again(
     learned = {} if "position_embedding" in changes else {POSITION: normal(5, 7, 24)}
     if config.num_prefix_tokens and config.prefix_position and learned:
         learned[PREFIX_POSITION] = normal(1, 1, 24)
-    joined = join_positions(learned, config, loose=loose)
+    joined = join_positions(learned, config, optional_prefix=loose)
     assert {key: table.shape for key, table in joined.items()} == {name: (rows, 24)}
-    assert split_as_configured(joined, config)
+    assert try_split_positions(joined, config)
     assert joined.keys() == learned.keys()
     for key, table in learned.items():
         np.testing.assert_array_equal(joined[key], table)

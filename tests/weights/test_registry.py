@@ -52,7 +52,7 @@ LABELS = {1000: "imagenet1k", 21843: "imagenet21k", 0: None, 512: None, 768: Non
 
 def size_in_name(row: PublishedWeights) -> int:
     match = re.search(r"_(\d{3})$", row.name)
-    return int(match[1]) if match else PUBLISHED[row.model].usual_size[0]
+    return int(match[1]) if match else PUBLISHED[row.model].default_image_size[0]
 
 
 @each_model

@@ -45,7 +45,8 @@ def test_backbone_names_agree_with_their_files(model: str) -> None:
         assert f"_{WIDTHS[width + (plus or '')]}_patch{patch}_" in architecture
         assert ("v2_" in row.name) == (family == "SigLIP2")
         assert ("beitv2" in architecture) == (family == "BEiTv2")
-        pixels = "" if row.image_size == PUBLISHED[model].usual_size[0] else f"_{row.image_size}"
+        default = PUBLISHED[model].default_image_size[0]
+        pixels = "" if row.image_size == default else f"_{row.image_size}"
         assert row.epsilon == epsilon
         assert row.gelu == "exact" or family in ("SigLIP2", "CLIP")
         assert row.name == ("reg4_" if "_reg4_" in architecture else "") + tag + pixels

@@ -70,10 +70,10 @@ def test_repository_is_no_path(source: str) -> None:
         read_checkpoint(source)
 
 
-def test_every_dialect_is_told_by_its_marks() -> None:
+def test_every_dialect_is_told_by_its_names() -> None:
     for dialect in DIALECTS.values():
-        marks = (*dialect.marks, *dialect.any_mark[:1])
-        assert dialect_of(dict.fromkeys(marks, np.zeros(0)), "x") is dialect
+        names = (*dialect.required_names, *dialect.any_of_names[:1])
+        assert dialect_of(dict.fromkeys(names, np.zeros(0)), "x") is dialect
     with pytest.raises(
         ValueError,
         match=r"x must be a Vision Transformer with tensor names as in official, .* nothing",

@@ -190,7 +190,7 @@ def unusable_annotations(folder: AnyPath) -> str:
         if matches := [name for name in names if re.fullmatch(pattern, name.lower())]:
             return (
                 f"; {matches[0]} contains {kind}. For boxes, use `--task detection`; for classes, "
-                "export the dataset again with one class per image (class folders, or in the folder "
-                "above all images a CSV table with the columns file and label)"
+                "export the dataset again with one class per image (class folders, or in the "
+                "folder above all images a CSV table with the columns file and label)"
             )
     return ""

@@ -45,10 +45,10 @@ def read_preprocessing(converter: Mapping[str, Any], base: Preprocessing) -> Pre
     mean = -np.ravel(0.0 if offset is None else offset) * std
     changes: dict[str, Any] = {"mean": tuple(mean.tolist()), "std": tuple(std.tolist())}
     if converter.get("image_size"):
-        whole = converter.get("crop_to_aspect_ratio", True)
+        crops = converter.get("crop_to_aspect_ratio", True)
         changes |= {
             "size": tuple(converter["image_size"]),
-            "resize": "crop" if whole else "squash",
+            "resize": "crop" if crops else "squash",
             "crop_fraction": 1.0,
             "antialias": converter.get("antialias", False),
         }

@@ -39,14 +39,14 @@ def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | No
 
 
 def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns the preprocessing of open_clip, which crops nothing but to the aspect ratio."""
-    told = config.get("preprocess_cfg") or {}
-    changes = present(told, {name: name for name in ("mean", "std", "interpolation")})
+    """Returns the preprocessing of open_clip, which crops images only to the aspect ratio."""
+    preprocess = config.get("preprocess_cfg") or {}
+    changes = present(preprocess, {name: name for name in ("mean", "std", "interpolation")})
     changes["crop_fraction"] = 1.0
     if size := read_image_size(config):
         changes["size"] = size
-    if told.get("resize_mode") in _RESIZES:
-        changes["resize"] = _RESIZES[told["resize_mode"]]
+    if preprocess.get("resize_mode") in _RESIZES:
+        changes["resize"] = _RESIZES[preprocess["resize_mode"]]
     return dataclasses.replace(base, **changes)
 
 

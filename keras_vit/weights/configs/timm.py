@@ -29,10 +29,10 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     for pattern, gelu in _GELUS.items():
         if re.fullmatch(pattern, str(config.get("architecture"))):
             config_fields["gelu"] = gelu
-    whole = {**config, **arguments}  # the pooling is in both; the arguments build the model
+    settings = {**config, **arguments}  # the pooling is in both; the arguments build the model
     for theirs, (ours, values) in _VALUES.items():
-        if whole.get(theirs) not in (None, ""):
-            config_fields[ours] = translated(theirs, whole[theirs], values, source)
+        if settings.get(theirs) not in (None, ""):
+            config_fields[ours] = translated(theirs, settings[theirs], values, source)
     return config_fields
 
 
@@ -48,8 +48,8 @@ def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
     """Returns the class names, or None if config.json does not contain them."""
     names = config.get("label_names")
-    listed = tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
-    return listed if listed and len(listed) == classes else None
+    labels = tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
+    return labels if labels and len(labels) == classes else None
 
 
 def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:

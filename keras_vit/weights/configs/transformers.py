@@ -25,9 +25,9 @@ _TOWER = _MLP | {"attention_dropout": "attention_dropout_rate"}
 _MASK = {"use_mask_token": "mask_token"}
 _REGISTERS = {"num_register_tokens": "register_tokens"}
 _RANDOM_POSITIONS = {f"pos_embed_{x}": f"position_{x}" for x in ("shift", "jitter", "rescale")}
-# Fields that are read, of any type; these and those of the type are written.
+# Fields of every type, which are read and written.
 _READ = {"num_attention_heads": "num_heads", "layer_norm_eps": "epsilon"}
-# Only values of keys that this package computes; a missing key has this value.
+# Keys with the only value that this package supports, which is also that of a missing key.
 _REQUIRED = {"pooler_act": "tanh", "rope_theta": 100.0}
 
 
@@ -38,13 +38,13 @@ class _ModelType(NamedTuple):
         dialect: Name of the dialect of its weights.
         architecture: Name of its classes, without the ending.
         written: Fields by their key, besides those of every type.
-        suits: Whether the type is written for a configuration in this dialect.
+        supports: Whether the type is written for a configuration in this dialect.
     """
 
     dialect: str
     architecture: str
     written: Mapping[str, str]
-    suits: Callable[[ViTConfig], bool] = lambda config: True
+    supports: Callable[[ViTConfig], bool] = lambda config: True
 
 
 _DINOV2 = (
@@ -56,9 +56,9 @@ _DINOV3 = {
 }
 _BEIT = {"layer_scale_init_value": "layer_scale", "use_mean_pooling": "norm_after_pooling"}
 _VIT = _ModelType("huggingface", "ViT", _MLP | _DROPOUTS | _BIAS)
-# The first type that suits a configuration is written.
+# The first type that supports a configuration is written.
 _TYPES = {
-    "vit": _VIT._replace(suits=lambda config: not config.distillation_token),
+    "vit": _VIT._replace(supports=lambda config: not config.distillation_token),
     "deit": _VIT._replace(architecture="DeiT"),
     "vit_mae": _VIT,
     "dinov2": _ModelType("dinov2", "Dinov2", _DINOV2, lambda config: not config.register_tokens),
@@ -92,7 +92,7 @@ _PROCESSORS = {
 
 def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Returns the `ViTConfig` fields specified by a config.json."""
-    config = _of_images(config)
+    config = _vision_config(config)
     kind = config.get("model_type")
     if kind not in _TYPES:
         raise ValueError(
@@ -113,11 +113,11 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """Returns the model's image size, or None if config.json does not specify it."""
-    return image_sides(_of_images(config).get("image_size"))
+    return image_sides(_vision_config(config).get("image_size"))
 
 
-def _of_images(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the content for images in the config.json of a model of images and texts."""
+def _vision_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns `vision_config` of a model of images and texts, otherwise the whole config.json."""
     kind = config.get("model_type")
     if kind not in _TOWERS:
         return config
@@ -138,8 +138,8 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
     size, crop = image_sides(config.get("size")), image_sides(config.get("crop_size"))
     if config.get("do_center_crop") and crop and size:
         # `shortest_edge` is the shorter side; two numbers, or one in old DeiT files, both sides.
-        whole = isinstance(config["size"], Mapping) and "shortest_edge" in config["size"]
-        resize = "crop" if whole else "squash_crop"
+        keeps_ratio = isinstance(config["size"], Mapping) and "shortest_edge" in config["size"]
+        resize = "crop" if keeps_ratio else "squash_crop"
         changes = {"size": crop, "resize": resize, "crop_fraction": _share(crop[0], min(size))}
     elif size:
         changes = {"size": size, "resize": "squash"}
@@ -161,7 +161,7 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
 def model_type_of(config: ViTConfig) -> str:
     """Returns the `model_type` of a model configuration."""
     dialect = dialect_for("huggingface", config).name
-    return next(n for n, t in _TYPES.items() if t.dialect == dialect and t.suits(config))
+    return next(n for n, t in _TYPES.items() if t.dialect == dialect and t.supports(config))
 
 
 def pooling_of(config: ViTConfig) -> str:
@@ -174,20 +174,20 @@ def pooling_of(config: ViTConfig) -> str:
 
 def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str, Any]:
     """Returns the content of the config.json for a model configuration."""
-    cells = tuple((side or 0) // p for side, p in zip(config.image_size, config.patch, strict=True))
+    grid = tuple((side or 0) // p for side, p in zip(config.image_size, config.patch, strict=True))
     kind = model_type_of(config)
     _, architecture, written, _ = _TYPES[kind]
     ratio = None if "intermediate_size" in written else _mlp_ratio(config)
-    unequal = {
+    unsupported = {
         "image_size": config.image_size[0] != config.image_size[1] or None in config.image_size,
-        "position_grid": config.position_grid not in (None, cells),
+        "position_grid": config.position_grid not in (None, grid),
         "patch_size": config.patch[0] != config.patch[1],
         "representation_size": bool(config.classes and config.representation_size),
         "pooling": config.classes and config.pooling != pooling_of(config),
         "mlp_dim": ratio == 0,
     }
-    if wrong := [name for name, differs in unequal.items() if differs]:
-        values = ", ".join(f"{name}={getattr(config, name)}" for name in wrong)
+    if names := [name for name, is_unsupported in unsupported.items() if is_unsupported]:
+        values = ", ".join(f"{name}={getattr(config, name)}" for name in names)
         raise ValueError(
             "A model for the transformers library must have square images and patches, and must "
             f"classify from the class token without a representation layer. Received: {values}. "

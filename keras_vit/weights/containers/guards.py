@@ -87,20 +87,20 @@ def read_json(path: Path, archive: zipfile.ZipFile | None = None, name: str = ""
     """Reads JSON; raises `ValueError` if parsing it would take too much memory."""
     what = name or "JSON"
     size = archive.getinfo(name).file_size if archive else path.stat().st_size
-    over = f"{size:,} bytes (limit: {LARGEST_JSON:,})" if size > LARGEST_JSON else ""
-    if not over:
+    excess = f"{size:,} bytes (limit: {LARGEST_JSON:,})" if size > LARGEST_JSON else ""
+    if not excess:
         content = archive.read(name) if archive else path.read_bytes()
         brackets = content.count(b"[") + content.count(b"{")
         if brackets <= MOST_BRACKETS:
             return json.loads(content)
-        over = f"{brackets:,} brackets (limit: {MOST_BRACKETS:,})"
-    raise refused(path, f"too large: its {what} has {over}")
+        excess = f"{brackets:,} brackets (limit: {MOST_BRACKETS:,})"
+    raise refused(path, f"too large: its {what} has {excess}")
 
 
 def check_names(path: Path, names: Sequence[str]) -> None:
     """Raises `ValueError` for duplicate names and for names that point outside the file."""
-    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
-        raise refused(path, f"ambiguous: it contains {shortlist(twice)} more than once")
+    if duplicates := [name for name, count in collections.Counter(names).items() if count > 1]:
+        raise refused(path, f"ambiguous: it contains {shortlist(duplicates)} more than once")
     if outside := [name for name in names if leads_outside(name)]:
         raise refused(path, f"suspicious: the name {outside[0]!r} points outside the file")
 

@@ -44,14 +44,14 @@ def read_h5(path: Path) -> dict[str, np.ndarray]:
         >>> {name: array.shape for name, array in read_h5(Path("m.weights.h5")).items()}
         {'head/0': (3, 2), 'head/1': (2,)}
     """
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
 
     def visit(group: h5py.Group, layer: str) -> None:
         stored = group.get("vars")
         if stored is not None and "name" in stored.attrs and group.name not in ("/", "/layers"):
             layer = f"{layer}/{stored.attrs['name']}".lstrip("/")
             for key, dataset in stored.items():
-                found[f"{layer}/{key}"] = _array(dataset)
+                arrays[f"{layer}/{key}"] = _array(dataset)
         for name, child in group.items():
             if name != "vars" and isinstance(child, h5py.Group):
                 visit(child, layer)
@@ -59,9 +59,9 @@ def read_h5(path: Path) -> dict[str, np.ndarray]:
     with _self_contained(path) as (file, _):
         if "layers" in file:
             visit(file["layers"], "")
-    if not found:
+    if not arrays:
         raise refused(path, "not a .weights.h5 file written by `model.save_weights`")
-    return found
+    return arrays
 
 
 def read_legacy_h5(path: Path) -> dict[str, np.ndarray]:
@@ -93,32 +93,32 @@ def _self_contained(path: Path) -> Iterator[tuple[h5py.File, dict[str, h5py.Data
     with reading(path), h5py.File(path) as file:
         datasets = dict(_datasets(path, file, {_address(file)}))
         check_numbers(path, {name: _dtype(dataset) for name, dataset in datasets.items()})
-        check_size(path, sum(map(_declared, datasets.values())))
+        check_size(path, sum(map(_declared_size, datasets.values())))
         yield file, datasets
 
 
 def _datasets(path: Path, group: h5py.Group, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yields all datasets with their names; unlike HDF5's own traversal, rejects cycles."""
     for name in group:
-        where = f"{group.name}/{name}".lstrip("/")
+        entry = f"{group.name}/{name}".lstrip("/")
         # Links are not resolved: HDF5 would open the linked file or path.
         if not _is_inside(group, name):
-            raise refused(path, f"not self-contained: {where} is a link")
+            raise refused(path, f"not self-contained: {entry} is a link")
         child = group[name]
         if _address(child) in seen:  # a loop, or a tree that doubles at every level
-            raise refused(path, f"ambiguous: {where} is stored under several names")
+            raise refused(path, f"ambiguous: {entry} is stored under several names")
         seen.add(_address(child))
         if isinstance(child, h5py.Group):
             yield from _datasets(path, child, seen)
             continue
         if not isinstance(child, h5py.Dataset):
-            raise refused(path, f"not made of plain arrays: it contains {where}")
+            raise refused(path, f"not made of plain arrays: it contains {entry}")
         if child.is_virtual or child.external:
-            raise refused(path, f"not self-contained: {where} lies in another file")
+            raise refused(path, f"not self-contained: {entry} lies in another file")
         # The output of a filter need not have the declared size.
         if child.id.get_create_plist().get_nfilters():
-            raise refused(path, f"compressed, unlike Keras files: store {where} without filters")
-        yield where, child
+            raise refused(path, f"compressed, unlike Keras files: store {entry} without filters")
+        yield entry, child
 
 
 def _is_inside(group: h5py.Group, name: str) -> bool:
@@ -141,6 +141,6 @@ def _array(dataset: h5py.Dataset) -> np.ndarray:
     return array if array.dtype == dtype else array.view("bfloat16").astype(dtype)
 
 
-def _declared(dataset: h5py.Dataset) -> int:
+def _declared_size(dataset: h5py.Dataset) -> int:
     """Returns the bytes needed to read a dataset, whose chunks may be larger than its data."""
     return max(dataset.size, math.prod(dataset.chunks or ())) * dataset.dtype.itemsize

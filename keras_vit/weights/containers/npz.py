@@ -45,16 +45,16 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """
     with open_zip(path) as archive:
         members = archive.infolist()
-        strangers = [
+        others = [
             member.filename
             for member in members
             if not member.filename.endswith(_SUFFIX) or member.compress_type not in _COMPRESSIONS
         ]
-        if strangers:
-            raise refused(path, f"not made of plain arrays: it contains {shortlist(strangers)}")
-        named = {member.filename.removesuffix(_SUFFIX): member for member in members}
-        check_numbers(path, {name: _checked_dtype(path, archive, m) for name, m in named.items()})
-        return {name: _array(archive, member) for name, member in named.items()}
+        if others:
+            raise refused(path, f"not made of plain arrays: it contains {shortlist(others)}")
+        by_name = {member.filename.removesuffix(_SUFFIX): member for member in members}
+        check_numbers(path, {name: _checked_dtype(path, archive, m) for name, m in by_name.items()})
+        return {name: _array(archive, member) for name, member in by_name.items()}
 
 
 def write_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -> None:

@@ -57,11 +57,11 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         return _read_file(path)
     tensors: dict[str, np.ndarray] = {}
     for shard, names in read_index(path).items():
-        found = _read_file(path.with_name(shard))
-        if found.keys() != names:
-            differing = shortlist(sorted(found.keys() ^ names))
+        shard_tensors = _read_file(path.with_name(shard))
+        if shard_tensors.keys() != names:
+            differing = shortlist(sorted(shard_tensors.keys() ^ names))
             raise refused(path, f"inconsistent with {shard}: different {differing}", again=True)
-        tensors |= found
+        tensors |= shard_tensors
     return tensors
 
 
@@ -95,11 +95,11 @@ def read_index(path: Path) -> dict[str, set[str]]:
         if path.stat().st_size > LARGEST_INDEX:
             raise refused(path, f"too large: an index may have at most {LARGEST_INDEX:,} bytes")
         content = json.loads(path.read_bytes(), object_pairs_hook=without_repeats)
-    found = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(found, dict) or not found:
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
         raise refused(path, "not a safetensors index: it has no `weight_map`")
     shards: dict[str, set[str]] = {}
-    for name, shard in found.items():
+    for name, shard in weight_map.items():
         if not isinstance(shard, str) or not _SHARD.fullmatch(shard):
             raise refused(path, f"suspicious: the shard {shard!r} is not a plain file name")
         shards.setdefault(shard, set()).add(name)
@@ -169,13 +169,13 @@ def _read_file(path: Path) -> dict[str, np.ndarray]:
         while names:
             # Reopened regularly: the pages of a memory map stay in memory until it is closed.
             with safe_open(path, framework="numpy") as file:
-                read = 0
-                while names and read < _AT_ONCE:
+                num_bytes = 0
+                while names and num_bytes < _AT_ONCE:
                     name = names.popleft()
                     tensor = file.get_tensor(name)
-                    read += tensor.nbytes
-                    half = tensor.dtype.name == "bfloat16"  # registered by Keras' ml_dtypes
-                    tensors[name] = tensor.astype("float32") if half else tensor
+                    num_bytes += tensor.nbytes
+                    is_bfloat16 = tensor.dtype.name == "bfloat16"  # registered by Keras' ml_dtypes
+                    tensors[name] = tensor.astype("float32") if is_bfloat16 else tensor
     return tensors
 
 

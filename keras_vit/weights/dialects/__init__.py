@@ -15,14 +15,10 @@ from keras_vit.weights.dialects.timm_eva import TIMM_EVA
 from keras_vit.weights.dialects.torchvision import TORCHVISION
 from keras_vit.weights.dialects.vit_keras import VIT_KERAS
 
-# The first dialect whose `marks` are in a file reads it.
-DIALECTS = {
-    dialect.name: dialect
-    for dialect in (
-        *(FLAX, TIMM_EVA, TIMM, DINOV2, DINOV3, CLIP, BEIT, HUGGING_FACE, OPEN_CLIP, TORCHVISION),
-        *(VIT_KERAS, KERAS_VIT_PYPI, KECAM, TF_TRANSFORMERS, KERAS_HUB),
-    )
-}
+_PYTORCH = (TIMM_EVA, TIMM, DINOV2, DINOV3, CLIP, BEIT, HUGGING_FACE, OPEN_CLIP, TORCHVISION)
+_KERAS = (VIT_KERAS, KERAS_VIT_PYPI, KECAM, TF_TRANSFORMERS, KERAS_HUB)
+# A file is read in the first dialect that `matches` its names.
+DIALECTS = {dialect.name: dialect for dialect in (FLAX, *_PYTORCH, *_KERAS)}
 
 
 def dialect_for(format: str, config: ViTConfig) -> Dialect:
@@ -33,15 +29,15 @@ def dialect_for(format: str, config: ViTConfig) -> Dialect:
         config: The model's configuration.
 
     Returns:
-        The first dialect of the format that suits the configuration.
+        The first dialect of the format that supports the configuration.
 
     Examples:
         >>> from keras_vit.models import size
         >>> dialect_for("timm", size("Ti/16").replace(key_bias=False)).name
         'timm_eva'
     """
-    found = (d for d in DIALECTS.values() if (d.format or d.name) == format and d.suits(config))
-    return next(found)
+    of_format = (d for d in DIALECTS.values() if (d.format or d.name) == format)
+    return next(dialect for dialect in of_format if dialect.supports(config))
 
 
 __all__ = ["DIALECTS", "TIMM", "TIMM_EVA", "Dialect", "Row", "dialect_for"]

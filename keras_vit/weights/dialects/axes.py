@@ -42,13 +42,13 @@ class Layout:
         """Parses text such as `"DCPQ -> (PQC)D"`, or `"D"` if both layouts are the same."""
         theirs, _, ours = text.partition(" -> ")
         groups = re.findall(r"\(([^)]*)\)|(.)", ours or theirs)
-        return Layout(theirs, tuple(several or single for several, single in groups))
+        return Layout(theirs, tuple(merged or letter for merged, letter in groups))
 
     def fits(self, shape: tuple[int, ...], sizes: Sizes) -> bool:
         """Returns whether the shape is possible for a tensor in the other library's layout."""
         return len(shape) == len(self.theirs) and all(
-            letter in _LOCAL or side == _length(letter, sizes)
-            for letter, side in zip(self.theirs, shape, strict=True)
+            letter in _LOCAL or length == _length(letter, sizes)
+            for letter, length in zip(self.theirs, shape, strict=True)
         )
 
     def read(self, tensor: np.ndarray, sizes: Sizes) -> np.ndarray:

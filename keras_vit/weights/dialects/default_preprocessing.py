@@ -9,23 +9,23 @@ from keras_vit.preprocessing import Preprocessing, imagenet_labels
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.positions import POSITIONS
 
-# Libraries whose weights were trained with different preprocessings.
-_SEVERAL = (
+# Libraries whose weights were trained with several kinds of preprocessing.
+_WITH_SEVERAL = (
     *("timm", "timm_eva", "huggingface", "tf_transformers"),
     *("dinov2", "dinov3_vit", "clip", "beit", "open_clip"),
 )
 
 
 def assume(checkpoint: Checkpoint) -> Checkpoint:
-    """Adds the default preprocessing to a checkpoint, with a note if its library has several."""
-    found, notes = preprocessing(checkpoint), dict(checkpoint.notes)
-    if checkpoint.dialect in _SEVERAL:
+    """Adds the default preprocessing to a checkpoint, with a note if other defaults exist."""
+    assumed, notes = preprocessing(checkpoint), dict(checkpoint.notes)
+    if checkpoint.dialect in _WITH_SEVERAL:
         notes["preprocessing"] = (
-            f"{checkpoint.source} does not contain its preprocessing: mean={found.mean}, "
-            f"std={found.std}, crop_fraction={found.crop_fraction} are assumed; to change them, "
-            "store the publisher's config.json or preprocessor_config.json beside the file"
+            f"{checkpoint.source} does not contain its preprocessing: mean={assumed.mean}, "
+            f"std={assumed.std}, crop_fraction={assumed.crop_fraction} are assumed; to change "
+            "them, store the publisher's config.json or preprocessor_config.json beside the file"
         )
-    return checkpoint.replace(preprocessing=found, notes=notes)
+    return checkpoint.replace(preprocessing=assumed, notes=notes)
 
 
 def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
@@ -39,26 +39,26 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
     """
     inferred = checkpoint.inferred
     labels = imagenet_labels()
-    grayscale = inferred.get("channels") == 1
+    is_grayscale = inferred.get("channels") == 1
     fields: dict[str, Any] = {
         "crop_fraction": 0.9,  # as in timm's evaluation at 224 pixels
         "interpolation": "bicubic",
-        "channels": "grayscale" if grayscale else "rgb",
+        "channels": "grayscale" if is_grayscale else "rgb",
         "class_names": labels if inferred.get("classes") == len(labels) else None,
     }
-    if torchvision := checkpoint.dialect == "torchvision":
+    if is_torchvision := checkpoint.dialect == "torchvision":
         fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels
     # DeiT III and DINOv2, which has no classifier; other models with layer scale average patches.
     positions = inferred.get("position_embedding")
     scaled = inferred.get("layer_scale") and inferred.get("class_token") and positions != "relative"
     # EVA-02 was trained with CLIP's preprocessing, the first BEiT with that of the official models.
-    clip = inferred.get("pre_norm") or positions == "learned_rotary"
-    distilled = inferred.get("distillation_token")
-    if clip or (scaled and not inferred.get("classes")):
+    is_clip = inferred.get("pre_norm") or positions == "learned_rotary"
+    is_distilled = inferred.get("distillation_token")
+    if is_clip or (scaled and not inferred.get("classes")):
         fields["crop_fraction"] = 1.0
-    if clip and not grayscale:
+    if is_clip and not is_grayscale:
         fields |= {"mean": CLIP_MEAN, "std": CLIP_STD}
-    elif not grayscale and (torchvision or distilled or scaled or _is_mae(checkpoint)):
+    elif not is_grayscale and (is_torchvision or is_distilled or scaled or _is_mae(checkpoint)):
         fields |= {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     return Preprocessing(**fields)
 
@@ -66,6 +66,6 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
 def _is_mae(checkpoint: Checkpoint) -> bool:
     """Returns whether a file contains MAE's decoder, or its fixed position of the class token."""
     table = checkpoint.tensors.get(POSITIONS)
-    fixed = table is not None and checkpoint.inferred.get("class_token") and not table[0].any()
-    decodes = any("decoder_embed" in name for name in checkpoint.left)
-    return checkpoint.dialect in _SEVERAL and bool(fixed or decodes)
+    is_fixed = table is not None and checkpoint.inferred.get("class_token") and not table[0].any()
+    has_decoder = any("decoder_embed" in name for name in checkpoint.ignored)
+    return checkpoint.dialect in _WITH_SEVERAL and bool(is_fixed or has_decoder)

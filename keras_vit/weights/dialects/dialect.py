@@ -25,13 +25,14 @@ from keras_vit.weights.positions import fold_registers, insert_registers, join_p
 
 # Part of the table for models whose last norm comes after the pooling.
 NORM_AFTER_POOLING = "norm after pooling"
-# The only part that may exist in some units or blocks only.
+# The only part that some units or blocks of a model may lack.
 SHORTCUT = "shortcut"
 
 Index = tuple[tuple[str, int], ...]  # such as (("stage", 0), ("unit", 2))
 Condition = Callable[[ViTConfig], bool]
-# Arrays by the name in the table, with the name in the file.
-Tidy = Callable[[dict[str, np.ndarray]], dict[str, tuple[str, np.ndarray]]]
+# Name in the table -> name in the file, and the tensor.
+Named = dict[str, tuple[str, np.ndarray]]
+Normalize = Callable[[dict[str, np.ndarray]], Named]
 
 # Numbers in names. Ours start from 0; `{stage1}` in their names starts from 1.
 _PLACEHOLDER = re.compile(r"\{(\w+?)(1?)\}")
@@ -83,59 +84,60 @@ class Dialect:
         name: Short name, `"timm"`.
         title: Name for messages, `"timm"` or `"official"`.
         rows: The table. The row of a position table has only the axis T, or 1 and T.
-        marks: Tensor names that identify the library; each of its files contains all of them.
-        any_mark: Further names, of which each of its files contains at least one.
+        required_names: Tensor names that identify the library: every file contains all of them.
+        any_of_names: Further names, at least one of which is in every file.
         in_attention: Kinds of positions in attention that the library has, see `Positions`.
         format: Format of `save_weights` that writes this dialect; by default `name`.
-        suits: Whether the format writes models of this configuration in this dialect; the first
-            dialect of a format that suits is taken.
-        alternatives: Parts that have other names for the same variables, with the condition under
-            which a model is written with them.
-        numerics: Returns fields of `ViTConfig` that the library's code determines and files do
-            not contain, from the fields inferred from a file.
-        left: Patterns of names to ignore deliberately, for example of a decoder.
-        tidy: Converts names and tensors of older or newer files to those of the table.
-        loose_positions: Whether a position table may lack rows for the prefix tokens.
-        bare_registers: Whether a position table has no rows for the register tokens. They are
+        supports: Whether the format writes models of a configuration in this dialect; the first
+            dialect of a format that supports the configuration is taken.
+        alternatives: Other names of the same variables: part -> condition for writing it.
+        implied_fields: Function that returns the fields of `ViTConfig` that are fixed by the
+            library's code and not stored in files, given the fields inferred from a file.
+        ignored: Patterns of names to ignore deliberately, for example of a decoder.
+        normalize: Converts names and tensors of older or newer files to those of the table.
+        optional_prefix: Whether a position table may lack rows for the prefix tokens.
+        no_register_rows: Whether a position table has no rows for the register tokens. They are
             read as zeros, and added to the tokens to be written.
-        packed: Tensors of files that hold several of the table in equal parts of the first axis.
-        notes: Sentences on what is not read as it is in the file, by the pattern of a name.
+        packed: Tensors of files that concatenate several tensors of the table along the first
+            axis: name in the file -> names in the table.
+        notes: Pattern of a tensor's name -> note for the user on how it is converted.
         prefix: Text before all tensor names of a file, which is ignored.
 
     Examples:
         >>> rows = (Row("head/kernel", "fc", "YF -> FY"),)  # theirs is (classes, channels)
-        >>> toy = Dialect("toy", "toy", rows, marks=("fc",)).read({"fc": np.zeros((5, 7))}, "a.npz")
-        >>> toy.tensors["head/kernel"].shape, toy.inferred["classes"]
+        >>> toy = Dialect("toy", "toy", rows, required_names=("fc",))
+        >>> checkpoint = toy.read({"fc": np.zeros((5, 7))}, "a.npz")
+        >>> checkpoint.tensors["head/kernel"].shape, checkpoint.inferred["classes"]
         ((7, 5), 5)
     """
 
     name: str
     title: str
     rows: tuple[Row, ...]
-    marks: tuple[str, ...]
-    any_mark: tuple[str, ...] = ()
+    required_names: tuple[str, ...]
+    any_of_names: tuple[str, ...] = ()
     in_attention: tuple[str, ...] = ()
     format: str = ""
-    suits: Condition = lambda config: True
+    supports: Condition = lambda config: True
     alternatives: Mapping[str, Condition] = dataclasses.field(default_factory=dict)
-    numerics: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda inferred: {}
-    left: tuple[str, ...] = ()
-    tidy: Tidy = lambda tensors: {name: (name, tensor) for name, tensor in tensors.items()}
-    loose_positions: bool = False
-    bare_registers: bool = False
+    implied_fields: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda inferred: {}
+    ignored: tuple[str, ...] = ()
+    normalize: Normalize = lambda tensors: {n: (n, tensor) for n, tensor in tensors.items()}
+    optional_prefix: bool = False
+    no_register_rows: bool = False
     packed: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prefix: str = ""
 
-    def speaks(self, names: Iterable[str]) -> bool:
-        """Returns whether tensors with these names come from this library.
+    def matches(self, names: Iterable[str]) -> bool:
+        """Returns whether a file with these tensor names is from this library.
 
         Args:
             names: Names of the tensors in a file.
         """
-        found = self._tidied(dict.fromkeys(names, np.zeros(0))).keys()
-        one = not self.any_mark or not found.isdisjoint(self.any_mark)
-        return one and set(self.marks) <= found
+        normalized = self._normalized(dict.fromkeys(names, np.zeros(0))).keys()
+        any_of = not self.any_of_names or not normalized.isdisjoint(self.any_of_names)
+        return any_of and set(self.required_names) <= normalized
 
     def read(self, tensors: Mapping[str, np.ndarray], source: str) -> Checkpoint:
         """Converts a file's tensors to a checkpoint; each name must be in the table or ignored.
@@ -151,22 +153,23 @@ class Dialect:
             ValueError: If tensors are missing or unknown, or have a shape that contradicts the
                 others; the message lists all of them.
         """
-        tidied = self._tidied(tensors)
-        original = {name: before for name, (before, _) in tidied.items()}
-        left = tuple(n for n in tidied if any(re.fullmatch(p, n) for p in self.left))
-        named = {name: tensor for name, (_, tensor) in tidied.items() if name not in left}
+        normalized = self._normalized(tensors)
+        file_names = {name: file_name for name, (file_name, _) in normalized.items()}
+        ignored = tuple(n for n in normalized if any(re.fullmatch(p, n) for p in self.ignored))
+        named = {name: tensor for name, (_, tensor) in normalized.items() if name not in ignored}
 
         expected = list(self._expected(set(named)))
-        wanted = {name: row for row, _, names in expected for name in names}
-        present = {name: row.layout for name, row in wanted.items() if name in named}
+        expected_rows = {name: row for row, _, names in expected for name in names}
+        layouts = {name: row.layout for name, row in expected_rows.items() if name in named}
         sizes = _most_frequent(
-            s for name, layout in present.items() for s in sides(layout.theirs, named[name].shape)
+            s for name, layout in layouts.items() for s in sides(layout.theirs, named[name].shape)
         )
-        wrong = [n for n, layout in present.items() if not layout.fits(named[n].shape, sizes)]
-        contradicting = [f"{original[name]} {named[name].shape}" for name in wrong]
-        missing = sorted(wanted.keys() - named.keys())
-        doubled = tensors.keys() - original.values()  # old and new names of the same tensor
-        unknown = sorted(doubled | {original[name] for name in named.keys() - wanted.keys()})
+        misfits = [n for n, layout in layouts.items() if not layout.fits(named[n].shape, sizes)]
+        contradicting = [f"{file_names[name]} {named[name].shape}" for name in misfits]
+        missing = sorted(expected_rows.keys() - named.keys())
+        duplicates = tensors.keys() - file_names.values()  # old and new names of the same tensor
+        extra = {file_names[name] for name in named.keys() - expected_rows.keys()}
+        unknown = sorted(duplicates | extra)
         if sizes.keys() >= {"D", "K", "d"} and sizes["K"] * sizes["d"] != sizes["D"]:
             contradicting.append(f"{sizes['K']} heads of {sizes['d']} for {sizes['D']} channels")
         if missing or unknown or contradicting:
@@ -175,16 +178,16 @@ class Dialect:
                 f"Missing: {_some(missing)}. Unknown: {_some(unknown)}. With a shape that does "
                 f"not match the other tensors: {_some(contradicting)}."
             )
-        found, origins = {}, {}
+        variables, origins = {}, {}
         for row, index, names in expected:
             ours = _fill(row.ours, index, block_digits=2)
             parts = [row.layout.read(named.pop(name), sizes) for name in names]
-            found[ours] = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
-            origins[ours] = tuple(original[name] for name in names)
-        if self.bare_registers:
-            insert_registers(found)
-        inferred = infer_fields(found, loose_positions=self.loose_positions)
-        inferred |= self.numerics(inferred)
+            variables[ours] = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+            origins[ours] = tuple(file_names[name] for name in names)
+        if self.no_register_rows:
+            insert_registers(variables)
+        inferred = infer_fields(variables, optional_prefix=self.optional_prefix)
+        inferred |= self.implied_fields(inferred)
         letters = {"num_heads": "K", "channels": "C"}
         # The projection of a hybrid has the channels of the feature map, not of the image.
         inferred = {n: sizes[letter] for n, letter in letters.items() if letter in sizes} | inferred
@@ -193,11 +196,12 @@ class Dialect:
         if any(row.part == NORM_AFTER_POOLING for row, *_ in expected):
             inferred |= {"norm_after_pooling": True, "pooling": "gap"}
         inferred.setdefault("position_embedding", "none")
-        ignored = f"The prefix {self.prefix!r} of all tensor names in {source} is ignored"
-        notes = {"prefix": ignored} if self.prefix else {}
+        prefix_note = f"The prefix {self.prefix!r} of all tensor names in {source} is ignored"
+        notes = {"prefix": prefix_note} if self.prefix else {}
         notes |= {p: f"{source}: {note}" for p, note in self.notes.items() if _any(p, tensors)}
-        origin = (self.name, origins, tuple(original[name] for name in left))
-        return Checkpoint(source, found, inferred, None, *origin, self.loose_positions, notes)
+        ignored = tuple(file_names[name] for name in ignored)
+        checkpoint = Checkpoint(source, variables, inferred, None, self.name, origins, ignored)
+        return checkpoint.replace(optional_prefix=self.optional_prefix, notes=notes)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
         """Converts a model's weights to the tensor names and layouts of this library.
@@ -218,122 +222,122 @@ class Dialect:
                 f"The format {format!r} must support the model's positions. Received: "
                 f"position_embedding={kind!r}. Write this model in the 'keras' format."
             )
-        if self.bare_registers:
+        if self.no_register_rows:
             tensors = fold_registers(tensors, config)
             config = config.replace(prefix_position=True)
-        tensors = join_positions(tensors, config, loose=self.loose_positions)
+        tensors = join_positions(tensors, config, optional_prefix=self.optional_prefix)
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
         sizes |= {"P": config.patch[0], "Q": config.patch[1], "C": config.channels}
         if config.stem_blocks is not None:
             sizes["C"] = len(tensors[PROJECTION]) // math.prod(config.patch)
-        chosen = {part for part, holds in self.alternatives.items() if holds(config)}
-        last = NORM_AFTER_POOLING if config.norm_after_pooling else ""
+        chosen = {part for part, condition in self.alternatives.items() if condition(config)}
+        norm = NORM_AFTER_POOLING if config.norm_after_pooling else ""
         replaced = {row.ours for row in self.rows if row.part in chosen}
-        rows = [r for r in self.rows if r.part == last or not r.ours.startswith("encoder_norm/")]
+        rows = [r for r in self.rows if r.part == norm or not r.ours.startswith("encoder_norm/")]
         rows = [
             row
             for row in rows
             if row.part in chosen or not (row.part in self.alternatives or row.ours in replaced)
         ]
-        places = [(row, name, index) for row in rows for name, index in _matches(row.ours, tensors)]
-        homeless = sorted(tensors.keys() - {name for _, name, _ in places})
-        found = {row.ours for row, *_ in places}
-        needed = [row.ours for row in rows if not row.part and row.ours not in found]
-        lacking = [_fill(ours, (("block", 0),), block_digits=2) for ours in needed]
-        if homeless or lacking:
+        matches = [(row, name, i) for row in rows for name, i in _matches(row.ours, tensors)]
+        unknown = sorted(tensors.keys() - {name for _, name, _ in matches})
+        matched = {row.ours for row, *_ in matches}
+        unmatched = [row.ours for row in rows if not row.part and row.ours not in matched]
+        missing = [_fill(ours, (("block", 0),), block_digits=2) for ours in unmatched]
+        if unknown or missing:
             raise ValueError(
                 f"The format {format!r} must have a name for every tensor of the model, and the "
-                f"model must have a tensor for every name. Without a name: {_some(homeless)}. "
-                f"Without a tensor: {_some(lacking)}. Write this model in the 'keras' format."
+                f"model must have a tensor for every name. Without a name: {_some(unknown)}. "
+                f"Without a tensor: {_some(missing)}. Write this model in the 'keras' format."
             )
-        for row, name, _ in places:
+        for row, name, _ in matches:
             *shape, last = tensors[name].shape
             sizes = dict(sides(row.layout.ours, (*shape, last // len(row.names)))) | sizes
         written = {}
-        for row, name, index in places:
-            shares = np.split(tensors[name], len(row.names), axis=-1)
-            for theirs, share in zip(row.names, shares, strict=True):
-                written[_fill(theirs, index)] = np.ascontiguousarray(row.layout.write(share, sizes))
-        for whole, parts in self.packed.items():
-            if parts[0] in written:
-                written[whole] = np.concatenate([written.pop(name) for name in parts])
+        for row, name, index in matches:
+            parts = np.split(tensors[name], len(row.names), axis=-1)
+            for theirs, part in zip(row.names, parts, strict=True):
+                written[_fill(theirs, index)] = np.ascontiguousarray(row.layout.write(part, sizes))
+        for packed, names in self.packed.items():
+            if names[0] in written:
+                written[packed] = np.concatenate([written.pop(name) for name in names])
         return written
 
-    def _tidied(self, tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
+    def _normalized(self, tensors: Mapping[str, np.ndarray]) -> Named:
         """Returns the names and tensors of a file by the names of the table."""
-        tidied = self.tidy({n.removeprefix(self.prefix): tensor for n, tensor in tensors.items()})
-        for whole, names in self.packed.items():
-            if whole in tidied:
-                old, tensor = tidied.pop(whole)
+        normalized = self.normalize({n.removeprefix(self.prefix): t for n, t in tensors.items()})
+        for packed, names in self.packed.items():
+            if packed in normalized:
+                file_name, tensor = normalized.pop(packed)
                 parts = np.array_split(np.atleast_1d(tensor), len(names))
-                tidied |= {name: (old, part) for name, part in zip(names, parts, strict=True)}
-        return {name: (self.prefix + old, tensor) for name, (old, tensor) in tidied.items()}
+                normalized |= {n: (file_name, part) for n, part in zip(names, parts, strict=True)}
+        return {n: (self.prefix + file_name, t) for n, (file_name, t) in normalized.items()}
 
     def _expected(self, names: set[str]) -> Iterator[tuple[Row, Index, list[str]]]:
         """Yields the rows that a file with these names must contain, with indices filled in.
 
         If a file contains no blocks at all, the tensors of block 0 are expected.
         """
-        kinds: dict[tuple[str, ...], set[Index]] = {(): {()}, ("block",): {(("block", 0),)}}
+        indices: dict[tuple[str, ...], set[Index]] = {(): {()}, ("block",): {(("block", 0),)}}
         present: set[tuple[str, Index]] = set()
         for row in self.rows:
-            found = kinds.setdefault(_kind(row.ours), set())
+            row_indices = indices.setdefault(_placeholders(row.ours), set())
             for template in row.names:
                 for _, index in _matches(template, names):
-                    found.add(index)
+                    row_indices.add(index)
                     if template == row.names[0]:  # the others may belong to another part as well
                         present.add(row.part_at(index))
-        kinds = {kind: found | _gaps(found) for kind, found in kinds.items()}
+        indices = {key: group | _gaps(group) for key, group in indices.items()}
         replaced = {row.ours for row in self.rows if row.part and (row.part, ()) in present}
         for row in self.rows:
-            for index in sorted(kinds[_kind(row.ours)]):
+            for index in sorted(indices[_placeholders(row.ours)]):
                 has_part = row.part_at(index) in present
                 if has_part if row.part else row.ours not in replaced:
                     yield row, index, [_fill(template, index) for template in row.names]
 
 
-def renamed(rename: Callable[[str], str]) -> Tidy:
-    """Returns a `tidy` function for a library whose files differ only in tensor names."""
+def renamed(rename: Callable[[str], str]) -> Normalize:
+    """Returns a `normalize` function for a library whose files differ only in tensor names."""
     return lambda tensors: {rename(name): (name, tensor) for name, tensor in tensors.items()}
 
 
-def exact(**fields: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns a `numerics` function for a library that always uses the exact GELU."""
+def exact_gelu(**fields: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Returns an `implied_fields` function for a library that always uses the exact GELU."""
     return lambda inferred: {"gelu": "exact", **fields}
 
 
-def _gaps(found: Iterable[Index]) -> set[Index]:
+def _gaps(indices: Iterable[Index]) -> set[Index]:
     """Returns the indices that are missing from a sequence 0, 1, ..., for error messages.
 
-    Never returns more indices than were found, however large the numbers are.
+    Never returns more indices than `indices` has, however large their numbers are.
     """
-    counts: dict[tuple[Index, str, Index], set[int]] = collections.defaultdict(set)
-    for index in found:
-        for place, (name, number) in enumerate(index):
-            rest = tuple((other, 0) for other, _ in index[place + 1 :])
-            counts[index[:place], name, rest].add(number)
+    numbers_at: dict[tuple[Index, str, Index], set[int]] = collections.defaultdict(set)
+    for index in indices:
+        for level, (name, number) in enumerate(index):
+            rest = tuple((other, 0) for other, _ in index[level + 1 :])
+            numbers_at[index[:level], name, rest].add(number)
     return {
         (*before, (name, number), *rest)
-        for (before, name, rest), numbers in counts.items()
+        for (before, name, rest), numbers in numbers_at.items()
         for number in set(range(len(numbers))) - numbers
     }
 
 
-def _most_frequent(found: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _most_frequent(letter_sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Returns the most frequent size of each axis letter, so that outliers can be reported."""
-    votes: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
-    for letter, side in found:
-        votes[letter][side] += 1
-    wide = votes["W"]
-    for side in votes["M"]:  # W = M, or 2M if the MLP is gated
-        votes["M"][side] += wide[side] + wide[2 * side]
-    sizes = {letter: votes[letter].most_common(1)[0][0] for letter in votes if votes[letter]}
+    counts: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
+    for letter, size in letter_sizes:
+        counts[letter][size] += 1
+    wide = counts["W"]
+    for size in counts["M"]:  # W = M, or 2M if the MLP is gated
+        counts["M"][size] += wide[size] + wide[2 * size]
+    sizes = {letter: counts[letter].most_common(1)[0][0] for letter in counts if counts[letter]}
     if "M" in sizes and "W" in sizes:
         sizes["W"] = sizes["M"] * (1 + (wide[2 * sizes["M"]] > wide[sizes["M"]]))
     return sizes
 
 
-def _kind(template: str) -> tuple[str, ...]:
+def _placeholders(template: str) -> tuple[str, ...]:
     return tuple(name for name, _ in _PLACEHOLDER.findall(template))
 
 

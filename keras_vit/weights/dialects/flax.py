@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.dialect import Dialect, Named, Row
 from keras_vit.weights.dialects.rows import DENSE, QKV, group, norm, stem
 
 _BLOCK = "Transformer/encoderblock_{block}"
@@ -22,7 +22,7 @@ _NEW_TO_PUBLISHED = {
     "LayerNorm_1": "LayerNorm_2",
     "MlpBlock_0": "MlpBlock_3",
 }
-# All positions in one table, and those of the patches only; the last name is older.
+# Tables of all positions, and of those of the patches only; the last name is older.
 _POSITIONS = "Transformer/posembed_input/pos_embedding"
 _PATCH_POSITIONS = ("pos_embedding", "Transformer/pos_embedding")
 _BLOCK_NAME = re.compile(r"(Transformer/encoderblock_\d+)/([^/]+)/(.+)")
@@ -30,10 +30,8 @@ _MAP = "MAPHead_0"  # the attention pooling of big_vision
 _MAP_ATTENTION = "MultiHeadDotProductAttention_0"
 _UNIT = "block{stage1}/unit{unit1}/"
 _BOTH = (DENSE, _NORM)
-_LAYERS = (
-    *("LayerNorm_0", tuple(f"{_ATTENTION}/{x}" for x in QKV), f"{_ATTENTION}/out"),
-    *("LayerNorm_2", "MlpBlock_3/Dense_0", "MlpBlock_3/Dense_1"),
-)
+_PROJECTIONS = (tuple(f"{_ATTENTION}/{x}" for x in QKV), f"{_ATTENTION}/out")
+_LAYERS = ("LayerNorm_0", *_PROJECTIONS, "LayerNorm_2", "MlpBlock_3/Dense_0", "MlpBlock_3/Dense_1")
 _POOLING = (
     *("probe", f"{_MAP_ATTENTION}/query", tuple(f"{_MAP_ATTENTION}/{x}" for x in QKV[1:])),
     *(f"{_MAP_ATTENTION}/out", "LayerNorm_0", "MlpBlock_0/Dense_0", "MlpBlock_0/Dense_1"),
@@ -51,28 +49,28 @@ _ROWS = (
 )
 
 
-def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
+def _normalize(tensors: dict[str, np.ndarray]) -> Named:
     """Renames tensors as in the published files, and flattens group norm parameters."""
-    tidied = {}
+    normalized = {}
     for name, plain, tensor in _unstacked(tensors):
         published = plain
         if match := _BLOCK_NAME.fullmatch(plain):
             module = _NEW_TO_PUBLISHED.get(match[2], match[2])
             published = f"{match[1]}/{module}/{match[3]}"
-            if published in tensors:  # both kinds of names in one file: reported as unknown
+            if published in tensors:  # old and new names in one file: reported as unknown
                 published = name
         elif plain in _PATCH_POSITIONS and tensor.ndim == 3:
             # big_vision adds the class token after the positions, in older files before them.
-            joint = math.isqrt(tensor.shape[1] - 1) ** 2 == tensor.shape[1] - 1
-            published = _POSITIONS if joint else _PATCH_POSITIONS[0]
+            has_class_token = math.isqrt(tensor.shape[1] - 1) ** 2 == tensor.shape[1] - 1
+            published = _POSITIONS if has_class_token else _PATCH_POSITIONS[0]
         if "/gn" in f"/{plain}" and tensor.shape[:-1] == (1, 1, 1):  # as old hybrids store them
             tensor = tensor.reshape(-1)
-        tidied[published] = (name, tensor)
-    return tidied
+        normalized[published] = (name, tensor)
+    return normalized
 
 
 def _unstacked(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yields old and new names without prefixes, and tensors of which each block has its own."""
+    """Yields names in the file, names without prefixes, and tensors with one for each block."""
     for name, tensor in tensors.items():
         plain = name.removeprefix("params/").removeprefix("opt/target/").removeprefix("img/")
         if plain.startswith("Transformer/encoderblock/") and tensor.ndim and tensor.size:
@@ -82,7 +80,7 @@ def _unstacked(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, str, np.nd
             yield name, plain, tensor
 
 
-def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
+def _implied_fields(inferred: Mapping[str, Any]) -> dict[str, Any]:
     # Without stored positions, big_vision uses fixed positions.
     fixed = {} if "position_embedding" in inferred else {"position_embedding": "sincos_2d"}
     return {"gelu": "tanh", "epsilon": 1e-6, "position_interpolation": "bilinear_aligned"} | fixed
@@ -95,9 +93,9 @@ FLAX = Dialect(
     "npz",
     "official",
     _ROWS,
-    marks=("embedding/kernel", "Transformer/encoder_norm/scale"),
-    numerics=_numerics,
-    # Of a training run of big_vision, and SigLIP's tower of texts, temperature and bias.
-    left=(r"opt/.*", r"chrono/.*", r"step", r"txt/.*", r"t", r"b"),
-    tidy=_tidy,
+    required_names=("embedding/kernel", "Transformer/encoder_norm/scale"),
+    implied_fields=_implied_fields,
+    # Training state of big_vision, and SigLIP's text tower, temperature and bias.
+    ignored=(r"opt/.*", r"chrono/.*", r"step", r"txt/.*", r"t", r"b"),
+    normalize=_normalize,
 )

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 
-from keras_vit.weights.dialects.dialect import Dialect, exact, renamed
+from keras_vit.weights.dialects.dialect import Dialect, exact_gelu, renamed
 from keras_vit.weights.dialects.rows import ALL_TORCH, QKV, group
 
 # Layers of the models for PyTorch and for TensorFlow.
-EMBEDDING = (
-    *("cls_token", "position_embeddings", "patch_embeddings/projection", "distillation_token"),
-)
-LAYERS = (
-    *("layernorm_before", tuple(f"attention/attention/{x}" for x in QKV), "attention/output/dense"),
-    *("layernorm_after", "intermediate/dense", "output/dense"),
-)
+_PATCHES = "patch_embeddings/projection"
+EMBEDDING = ("cls_token", "position_embeddings", _PATCHES, "distillation_token")
+_ATTENTION = (tuple(f"attention/attention/{x}" for x in QKV), "attention/output/dense")
+LAYERS = ("layernorm_before", *_ATTENTION, "layernorm_after", "intermediate/dense", "output/dense")
 TOP = ("layernorm", "pooler/dense", "classifier", "distillation_classifier")
 
 # In memory, release 5 has other names than the files on the hub (transformers/
@@ -49,9 +46,9 @@ HUGGING_FACE = Dialect(
         *group("block", LAYERS, ALL_TORCH, scope="encoder/layer/{block}/", optional=("qkv bias",)),
         *group("top", TOP, ALL_TORCH),
     ),
-    marks=("embeddings.cls_token", "embeddings.patch_embeddings.projection.weight"),
-    numerics=exact(epsilon=1e-12, position_interpolation="bicubic"),
+    required_names=("embeddings.cls_token", "embeddings.patch_embeddings.projection.weight"),
+    implied_fields=exact_gelu(epsilon=1e-12, position_interpolation="bicubic"),
     # The decoder of a masked autoencoder, and the token for masked patches.
-    left=(r"decoder\..*", r"embeddings\.mask_token"),
-    tidy=renamed(_published),
+    ignored=(r"decoder\..*", r"embeddings\.mask_token"),
+    normalize=renamed(_published),
 )

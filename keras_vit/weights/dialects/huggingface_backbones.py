@@ -1,6 +1,6 @@
 """Weight names and layouts of Transformers' DINOv2, DINOv3, SigLIP, CLIP and BEiT.
 
-In files of SigLIP and CLIP, the tower of texts is ignored.
+In files of SigLIP and CLIP, the text tower is ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row, exact, renamed
+from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row, exact_gelu, renamed
 from keras_vit.weights.dialects.huggingface import EMBEDDING, LAYERS
 from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, group, norm
 
@@ -20,7 +20,7 @@ _SCALES = ("layer_scale1.lambda1", "layer_scale2.lambda1")
 _GATED = {"gated": lambda config: config.swiglu}
 
 
-def _dinov2_numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
+def _dinov2_fields(inferred: Mapping[str, Any]) -> dict[str, Any]:
     kind = "bicubic_antialiased" if inferred["register_tokens"] else "bicubic"
     return {"gelu": "exact", "epsilon": 1e-6, "position_interpolation": kind}
 
@@ -42,14 +42,14 @@ DINOV2 = Dialect(
         *group("scales", _SCALES, ALL_TORCH, scope=_LAYER),
         *group("top", ("layernorm",), ALL_TORCH),
     ),
-    marks=("embeddings.cls_token", "encoder.layer.0.layer_scale1.lambda1"),
+    required_names=("embeddings.cls_token", "encoder.layer.0.layer_scale1.lambda1"),
     format="huggingface",
-    suits=lambda config: config.layer_scale is not None and config.position_embedding == "learned",
+    supports=lambda config: config.position_embedding == "learned" and bool(config.layer_scale),
     alternatives=_GATED,
-    numerics=_dinov2_numerics,
-    left=(r"classifier\..*",),
-    tidy=renamed(lambda name: re.sub(r"^dinov2(_with_registers)?\.", "", name)),
-    bare_registers=True,
+    implied_fields=_dinov2_fields,
+    ignored=(r"classifier\..*",),
+    normalize=renamed(lambda name: re.sub(r"^dinov2(_with_registers)?\.", "", name)),
+    no_register_rows=True,
     notes={
         r"classifier\..*": "the classifier of the class token and the mean of the patches, in one "
         "vector, is not read; the model returns the class token"
@@ -57,10 +57,8 @@ DINOV2 = Dialect(
 )
 
 _DINOV3_EMBEDDING = ("cls_token", "", "patch_embeddings", "", "register_tokens", "mask_token")
-_DINOV3_BLOCK = (
-    *("norm1", tuple(f"attention.{x}_proj" for x in "qkv"), "attention.o_proj"),
-    *("norm2", "mlp.up_proj", "mlp.down_proj"),
-)
+_DINOV3_ATTENTION = (tuple(f"attention.{x}_proj" for x in "qkv"), "attention.o_proj")
+_DINOV3_BLOCK = ("norm1", *_DINOV3_ATTENTION, "norm2", "mlp.up_proj", "mlp.down_proj")
 _DINOV3_GATED = ("", "", "", "", ("mlp.gate_proj", "mlp.up_proj"))
 
 DINOV3 = Dialect(
@@ -73,32 +71,30 @@ DINOV3 = Dialect(
         *group("scales", _SCALES, ALL_TORCH, scope="layer.{block}."),
         *group("top", ("norm",), ALL_TORCH),
     ),
-    marks=("embeddings.cls_token", "layer.0.layer_scale1.lambda1"),
+    required_names=("embeddings.cls_token", "layer.0.layer_scale1.lambda1"),
     format="huggingface",
-    suits=lambda config: config.position_embedding == "rotary" and config.layer_scale is not None,
+    supports=lambda config: config.position_embedding == "rotary" and bool(config.layer_scale),
     alternatives=_GATED,
     in_attention=("rotary",),
-    numerics=exact(epsilon=1e-5, position_embedding="rotary", position_rescale=2.0),
-    tidy=renamed(lambda name: re.sub(r"^model\.layer\.", "layer.", name)),
+    implied_fields=exact_gelu(epsilon=1e-5, position_embedding="rotary", position_rescale=2.0),
+    normalize=renamed(lambda name: re.sub(r"^model\.layer\.", "layer.", name)),
 )
 
 _TOWER = "vision_model/"
 _PATCHES = ("", "", "embeddings/patch_embedding")
 _HEAD = "vision_model.head.attention."
-_CLIP_LAYERS = (
-    *("layer_norm1", tuple(f"self_attn/{x}_proj" for x in "qkv"), "self_attn/out_proj"),
-    *("layer_norm2", "mlp/fc1", "mlp/fc2"),
-)
+_CLIP_ATTENTION = (tuple(f"self_attn/{x}_proj" for x in "qkv"), "self_attn/out_proj")
+_CLIP_LAYERS = ("layer_norm1", *_CLIP_ATTENTION, "layer_norm2", "mlp/fc1", "mlp/fc2")
 _CLIP_POOLING = (
     *("probe", "attention/q", ("attention/k", "attention/v"), "attention/out_proj", "layernorm"),
     *("mlp/fc1", "mlp/fc2"),
 )
-# Models without the tower of texts are saved without `vision_model`.
+# Models without the text tower are saved without `vision_model`.
 _BARE = re.compile(r"(embeddings|encoder|pre_layrnorm|post_layernorm|head)\.")
 _EMBEDDINGS = "vision_model.embeddings."
 
 
-def _clip_numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
+def _clip_fields(inferred: Mapping[str, Any]) -> dict[str, Any]:
     gelu, epsilon = ("quick", 1e-5) if inferred["class_token"] else ("tanh", 1e-6)
     return {"gelu": gelu, "epsilon": epsilon, "position_interpolation": "bicubic"}
 
@@ -115,18 +111,18 @@ CLIP = Dialect(
         *group("pooling", _CLIP_POOLING, ALL_TORCH, scope=f"{_TOWER}head/"),
         *group("top", ("post_layernorm",), ALL_TORCH, scope=_TOWER),
     ),
-    marks=(f"{_EMBEDDINGS}patch_embedding.weight", f"{_EMBEDDINGS}position_embedding.weight"),
+    required_names=tuple(f"{_EMBEDDINGS}{x}_embedding.weight" for x in ("patch", "position")),
     format="huggingface",
-    suits=lambda config: (
+    supports=lambda config: (
         config.pre_norm == config.class_token == (not config.patch_bias)
         and config.pooling == ("token" if config.class_token else "map")
     ),
-    numerics=_clip_numerics,
-    left=(
+    implied_fields=_clip_fields,
+    ignored=(
         *(r"text_model\..*", r"logit_(scale|bias)", r"(visual|text)_projection\.weight"),
         *(r".*\.position_ids", r"classifier\..*"),
     ),
-    tidy=renamed(lambda name: f"vision_model.{name}" if _BARE.match(name) else name),
+    normalize=renamed(lambda name: f"vision_model.{name}" if _BARE.match(name) else name),
     packed={
         f"{_HEAD}in_proj_{kind}": tuple(f"{_HEAD}{x}.{kind}" for x in "qkv")
         for kind in ("weight", "bias")
@@ -164,12 +160,12 @@ BEIT = Dialect(
         Row("block_{block}/attention/relative_position", f"{_LAYER}{_BEIT_TABLE}", "NK"),
         *norm("encoder_norm", "pooler.layernorm", TORCH, NORM_AFTER_POOLING),
     ),
-    marks=("embeddings.cls_token", f"encoder.layer.0.{_BEIT_TABLE}"),
+    required_names=("embeddings.cls_token", f"encoder.layer.0.{_BEIT_TABLE}"),
     format="huggingface",
-    suits=lambda config: config.position_embedding == "relative" and config.layer_scale is not None,
+    supports=lambda config: config.position_embedding == "relative" and bool(config.layer_scale),
     in_attention=("relative",),
-    numerics=exact(epsilon=1e-12),
-    left=(r"lm_head\..*", r".*relative_position_index"),
-    tidy=_beit_names,
+    implied_fields=exact_gelu(epsilon=1e-12),
+    ignored=(r"lm_head\..*", r".*relative_position_index"),
+    normalize=_beit_names,
     notes={rf"(beit\.)?encoder\.{_TABLE}": "every block has a copy of the shared position table"},
 )

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, exact
+from keras_vit.weights.dialects.dialect import Dialect, exact_gelu
+from keras_vit.weights.dialects.keras_names import IGNORED, normalize
 from keras_vit.weights.dialects.rows import NORM, group, norm
 
 _OPTIONAL = ("class token", "patch bias", "qkv bias")
@@ -62,9 +62,9 @@ KECAM = Dialect(
         *group("scales", ("attn_gamma/weight", "mlp_gamma/weight"), scope="block{block}_"),
         *group("top", ("out_ln", "", "predictions")),
     ),
-    marks=("stem_conv/kernel", "positional_embedding/positional_embedding", "block0_attn_ln/gamma"),
-    numerics=exact(epsilon=1e-6, position_interpolation="bilinear"),
-    left=keras_names.LEFT,
-    tidy=lambda tensors: keras_names.tidy(tensors, _PATTERNS, "stem_conv/kernel", "predictions"),
-    loose_positions=True,
+    required_names=("stem_conv/kernel", _EMBEDDING[1], "block0_attn_ln/gamma"),
+    implied_fields=exact_gelu(epsilon=1e-6, position_interpolation="bilinear"),
+    ignored=IGNORED,
+    normalize=lambda tensors: normalize(tensors, _PATTERNS, "stem_conv/kernel", "predictions"),
+    optional_prefix=True,
 )

@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.weights.dialects.dialect import Dialect, Row, exact
-from keras_vit.weights.dialects.keras_names import Named
+from keras_vit.weights.dialects.dialect import Dialect, Named, Row, exact_gelu
 from keras_vit.weights.dialects.rows import ALL_NUMBERED, QKV, group
 
 _TOKENS = "vit_patching_and_embedding"
 _EMBEDDING = (f"{_TOKENS}/0", "", f"{_TOKENS}/patch_embedding", "distillation_token/0")
 _BLOCK = "vit_encoder/transformer_block_{block1}/"
-_LAYERS = (
-    *("ln_1", tuple(f"mha/{x}" for x in QKV), "mha/attention_output"),
-    *("ln_2", "mlp/dense_1", "mlp/dense_2"),
-)
+_ATTENTION = (tuple(f"mha/{x}" for x in QKV), "mha/attention_output")
+_LAYERS = ("ln_1", *_ATTENTION, "ln_2", "mlp/dense_1", "mlp/dense_2")
 
 _PATH = re.compile(
     r"(?:.*/)?(?:(?:vit|deit)_(patching_and_embedding|encoder)|(predictions|pre_logits))/(.+)"
@@ -32,9 +29,9 @@ _DEIT = {
 }
 
 
-def _tidy(tensors: dict[str, np.ndarray]) -> Named:
+def _normalize(tensors: dict[str, np.ndarray]) -> Named:
     """Removes the backbone's name, and renames DeiT tensors as in ViT."""
-    tidied: Named = {}
+    normalized: Named = {}
     for name, tensor in tensors.items():
         path = name
         if match := _PATH.fullmatch(name):
@@ -43,8 +40,8 @@ def _tidy(tensors: dict[str, np.ndarray]) -> Named:
                 path = re.sub(f"^{theirs}$", new, path)
             if path == f"{_TOKENS}/position_embedding/0" and tensor.ndim == 3:
                 tensor = tensor.reshape(tensor.shape[1:])  # (1, T, D)
-        tidied[name if path in tidied else path] = (name, tensor)
-    return tidied
+        normalized[name if path in normalized else path] = (name, tensor)
+    return normalized
 
 
 BACKBONES = ("ViTBackbone", "DeiTBackbone")
@@ -84,7 +81,7 @@ KERAS_HUB = Dialect(
         *group("block", _LAYERS, ALL_NUMBERED, scope=_BLOCK, heads_apart=True),
         *group("top", ("vit_encoder/ln", "pre_logits", "predictions"), ALL_NUMBERED),
     ),
-    marks=(f"{_TOKENS}/patch_embedding/0", "vit_encoder/ln/0"),
-    numerics=exact(epsilon=1e-6),
-    tidy=_tidy,
+    required_names=(f"{_TOKENS}/patch_embedding/0", "vit_encoder/ln/0"),
+    implied_fields=exact_gelu(epsilon=1e-6),
+    normalize=_normalize,
 )

@@ -12,16 +12,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-Named = dict[str, tuple[str, np.ndarray]]
+from keras_vit.weights.dialects.dialect import Named
 
 _OPTIMIZER = "optimizer_weights/"
 _BESIDE = "beside the model/"
 
-# Ignored names: the state of the optimizer, and layers around a nested model.
-LEFT = (f"{_OPTIMIZER}.*", f"{_BESIDE}.*")
+# Patterns of ignored names: the state of the optimizer, and layers beside a nested model.
+IGNORED = (f"{_OPTIMIZER}.*", f"{_BESIDE}.*")
 
 
-def tidy(
+def normalize(
     tensors: Mapping[str, np.ndarray], patterns: Mapping[str, str], anchor: str, head: str
 ) -> Named:
     """Renames the tensors of a file to match a library's table."""
@@ -35,15 +35,15 @@ def tidy(
             optimizer[path] = (name, tensor)
             continue
         matches = ((re.fullmatch(f"(?:.*/)?{old}", path), new) for old, new in patterns.items())
-        new = next((match.expand(new) for match, new in matches if match), None)
-        if new is None or new in known:  # the same layer of a second model is unknown
+        new_name = next((match.expand(new) for match, new in matches if match), None)
+        if new_name is None or new_name in known:  # the same layer of a second model is unknown
             unknown[path] = (name, tensor)
             continue
-        known[new] = (name, tensor)
-        if new == anchor:
+        known[new_name] = (name, tensor)
+        if new_name == anchor:
             nested = path.split("/")[0] != anchor.split("/")[0]
-    if not any(name.startswith(f"{head}/") for name in known) and (own := _dense(unknown)):
-        unknown = {f"{head}/kernel": own[0], f"{head}/bias": own[1]}
+    if not any(name.startswith(f"{head}/") for name in known) and (dense := _dense(unknown)):
+        unknown = {f"{head}/kernel": dense[0], f"{head}/bias": dense[1]}
     elif nested:
         unknown = {f"{_BESIDE}{path}": entry for path, entry in unknown.items()}
     return known | unknown | optimizer
@@ -51,9 +51,9 @@ def tidy(
 
 def _dense(entries: Named) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]] | None:
     """Returns the kernel and bias if `entries` is exactly one dense layer, else None."""
-    found = sorted(entries.values(), key=lambda entry: entry[1].ndim)
+    by_rank = sorted(entries.values(), key=lambda entry: entry[1].ndim)
     layers = {path.rpartition("/")[0] for path in entries}
-    lengths = {tensor.shape[-1:] for _, tensor in found}
-    if [tensor.ndim for _, tensor in found] == [1, 2] and len(layers) == len(lengths) == 1:
-        return found[1], found[0]
+    lengths = {tensor.shape[-1:] for _, tensor in by_rank}
+    if [tensor.ndim for _, tensor in by_rank] == [1, 2] and len(layers) == len(lengths) == 1:
+        return by_rank[1], by_rank[0]
     return None

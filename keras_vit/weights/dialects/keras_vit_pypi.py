@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, exact
+from keras_vit.weights.dialects.dialect import Dialect, Named, exact_gelu
 from keras_vit.weights.dialects.rows import QKV, group
 
 _CLASS_TOKEN = "add_cls_token/class_token_weight"
@@ -30,18 +30,18 @@ _PATTERNS = {
 _COUNTED = re.compile(r"(transformer_block_\d+/(?:dense|layer_normalization))(?:_(\d+))?/(\w+)")
 
 
-def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
+def _normalize(tensors: dict[str, np.ndarray]) -> Named:
     """Numbers the layers of each block from 0."""
-    named = keras_names.tidy(tensors, _PATTERNS, "patch_embedding/conv2d/kernel", "mlp_head")
+    named = keras_names.normalize(tensors, _PATTERNS, "patch_embedding/conv2d/kernel", "mlp_head")
     matches = {name: match for name in named if (match := _COUNTED.fullmatch(name))}
     numbers = {(match[1], int(match[2] or 0)) for match in matches.values()}
-    tidied = {}
+    normalized = {}
     for name, entry in named.items():
         if match := matches.get(name):
             rank = sum(layer == match[1] and n < int(match[2] or 0) for layer, n in numbers)
             name = f"{match[1]}_{rank}/{match[3]}"
-        tidied[name] = entry
-    return tidied
+        normalized[name] = entry
+    return normalized
 
 
 # layers.py, vit.py and utils.py of https://pypi.org/project/keras-vit/1.0.1/, which does not
@@ -54,8 +54,8 @@ KERAS_VIT_PYPI = Dialect(
         *group("block", _LAYERS, scope="transformer_block_{block}/"),
         *group("top", ("layer_norm", "pre_logits", "mlp_head")),
     ),
-    marks=("patch_embedding/conv2d/kernel", _CLASS_TOKEN),
-    numerics=exact(epsilon=1e-6),
-    left=keras_names.LEFT,
-    tidy=_tidy,
+    required_names=("patch_embedding/conv2d/kernel", _CLASS_TOKEN),
+    implied_fields=exact_gelu(epsilon=1e-6),
+    ignored=keras_names.IGNORED,
+    normalize=_normalize,
 )

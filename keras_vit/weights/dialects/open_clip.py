@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keras_vit.weights.dialects.dialect import Dialect, Row, exact
+from keras_vit.weights.dialects.dialect import Dialect, Row, exact_gelu
 from keras_vit.weights.dialects.rows import ALL_IN_PROJ, ALL_TORCH, TORCH, group, norm
 
 _BLOCK = "visual.transformer.resblocks.{block}."
@@ -23,9 +23,9 @@ OPEN_CLIP = Dialect(
         *group("scales", ("ls_1.gamma", "ls_2.gamma"), ALL_TORCH, scope=_BLOCK),
         *group("top", ("ln_post",), ALL_TORCH, scope="visual/"),
     ),
-    marks=("visual.class_embedding", "visual.conv1.weight"),
-    numerics=exact(epsilon=1e-5, position_interpolation="bicubic_antialiased"),
-    left=(
+    required_names=("visual.class_embedding", "visual.conv1.weight"),
+    implied_fields=exact_gelu(epsilon=1e-5, position_interpolation="bicubic_antialiased"),
+    ignored=(
         *(r"(transformer|token_embedding|ln_final|text)\..*", r"(positional|cls)_embedding"),
         *(r"text_projection(\.weight)?", r"logit_(scale|bias)", r"attn_mask", r"visual\.proj"),
         *(r"input_resolution", r"context_length", r"vocab_size"),

@@ -46,9 +46,9 @@ _GROUPS = {
     },
 }
 # Parts that are not optional in most libraries.
-USUAL = ("class token", "positions", "patch bias", "qkv bias")
-# Axes of each kernel of a layer that has several in the library.
-_PARTS = {"DU": "DE", "DV": "DE", "DW": "DM"}
+COMMON_PARTS = ("class token", "positions", "patch bias", "qkv bias")
+# Axes of each kernel of a layer that has several kernels in the library.
+_SEPARATE_AXES = {"DU": "DE", "DV": "DE", "DW": "DM"}
 # Axes of kernel and bias, if heads and head size are separate axes.
 _HEADS_APART = {"DE": ("DKd -> D(Kd)", "Kd -> (Kd)"), "ED": ("KdD -> (Kd)D", "D")}
 
@@ -56,7 +56,7 @@ _HEADS_APART = {"DE": ("DKd -> D(Kd)", "Kd -> (Kd)"), "ED": ("KdD -> (Kd)D", "D"
 def norm(
     ours: str, theirs: str, variables: Names, part: str = "", axis: str = "D"
 ) -> tuple[Row, Row]:
-    """Returns the table entries of a normalization layer: scale and offset."""
+    """Returns the table entries of a normalization layer: gamma and beta."""
     return (
         Row(f"{ours}/gamma", theirs + variables[0], axis, part),
         Row(f"{ours}/beta", theirs + variables[1], axis, part),
@@ -71,11 +71,11 @@ def stem(
     layers = [("stem/conv_root", "", root, "", "stem")]
     layers += [(f"{ours}/conv{n}", scope, unit, n, "stem") for n in "123"]
     layers += [(f"{ours}/conv_proj", scope, shortcut, "", SHORTCUT)]
-    for layer, before, (convolution, group_norm), n, part in layers:
-        kernel = f"{before}{convolution}{n}{variables[0][0]}"
+    for layer, prefix, (convolution, group_norm), n, part in layers:
+        kernel = f"{prefix}{convolution}{n}{variables[0][0]}"
         yield Row(f"{layer}/kernel", kernel, axes, part)
         yield from norm(
-            layer.replace("conv", "gn"), f"{before}{group_norm}{n}", variables[1], part, "o"
+            layer.replace("conv", "gn"), f"{prefix}{group_norm}{n}", variables[1], part, "o"
         )
 
 
@@ -92,32 +92,34 @@ def group(
 ) -> Iterator[Row]:
     """Yields the rows of a group of layers; a layer with an empty name is skipped.
 
-    `optional` lists the parts of `USUAL` that may be missing in the library's files; `part` is the
-    part of all rows. Without `key_bias`, only queries and values may have a bias. In the names for
-    PyTorch, `/` stands for `.` as well.
+    `optional` lists the parts of `COMMON_PARTS` that may be missing in the library's files; `part`
+    is the part of all rows. Without `key_bias`, only queries and values may have a bias. In the
+    names for PyTorch, `/` stands for `.` as well.
     """
-    for (layer, (axes, usual)), name in zip(_GROUPS[kind].items(), names, strict=False):
+    for (layer, (axes, layer_part)), name in zip(_GROUPS[kind].items(), names, strict=False):
         if not name:
             continue
         theirs = tuple(scope + one for one in ((name,) if isinstance(name, str) else name))
-        own = part or ("" if usual in USUAL and usual not in optional else usual)
-        axes = axes if len(theirs) == 1 else _PARTS[axes]
-        both = (axes, axes[-1])
+        is_required = layer_part in COMMON_PARTS and layer_part not in optional
+        row_part = part or ("" if is_required else layer_part)
+        axes = axes if len(theirs) == 1 else _SEPARATE_AXES[axes]
+        kernel_axes, bias_axes = axes, axes[-1]
         if variables[1] == TORCH:  # whose weights are (outputs, inputs)
             theirs = tuple(one.replace("/", ".") for one in theirs)
             transposed = f"{axes[::-1]} -> {axes}"
-            both = (axes.replace("PQCD", "DCPQ") if "(" in axes else transposed, axes[-1])
+            kernel_axes = axes.replace("PQCD", "DCPQ") if "(" in axes else transposed
         elif heads_apart:
-            both = _HEADS_APART.get(axes, both)
+            kernel_axes, bias_axes = _HEADS_APART.get(axes, (kernel_axes, bias_axes))
         if axes.startswith("1") or layer.endswith("gamma"):
-            yield Row(layer, theirs[0], axes, own)
+            yield Row(layer, theirs[0], axes, row_part)
         elif axes == "D":
-            yield from norm(layer, theirs[0], variables[1], own)
+            yield from norm(layer, theirs[0], variables[1], row_part)
         else:
             kernel, bias = (tuple(one + variable for one in theirs) for variable in variables[0])
-            yield Row(f"{layer}/kernel", kernel, both[0], "" if own.endswith("bias") else own)
+            kernel_part = "" if row_part.endswith("bias") else row_part
+            yield Row(f"{layer}/kernel", kernel, kernel_axes, kernel_part)
             if key_bias or not layer.endswith("qkv"):
-                yield Row(f"{layer}/bias", bias, both[1], own)
+                yield Row(f"{layer}/bias", bias, bias_axes, row_part)
             else:
                 ours = layer.replace("qkv", "query_value_bias")
                 yield Row(ours, bias[::2], "D", part or "query and value bias")

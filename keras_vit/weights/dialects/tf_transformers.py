@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from keras_vit.weights.dialects.dialect import Dialect, exact, renamed
+from keras_vit.weights.dialects.dialect import Dialect, exact_gelu, renamed
 from keras_vit.weights.dialects.huggingface import EMBEDDING, LAYERS, TOP
 from keras_vit.weights.dialects.rows import group
 
@@ -31,8 +31,8 @@ TF_TRANSFORMERS = Dialect(
         *group("block", LAYERS, scope="encoder/layer_._{block}/", optional=("qkv bias",)),
         *group("top", TOP),
     ),
-    marks=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
-    numerics=exact(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
-    left=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder
-    tidy=renamed(_published),
+    required_names=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
+    implied_fields=exact_gelu(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
+    ignored=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder
+    normalize=renamed(_published),
 )

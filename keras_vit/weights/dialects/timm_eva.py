@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row
-from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, USUAL, group, norm
+from keras_vit.weights.dialects.rows import ALL_TORCH, COMMON_PARTS, TORCH, group, norm
 from keras_vit.weights.dialects.timm import BLOCK, EMBEDDING
 
 _BLOCK = "blocks.{block}."
@@ -16,7 +16,7 @@ _BIASES = (f"{_BLOCK}attn.q_bias", f"{_BLOCK}attn.v_bias")
 _TABLE = f"{_BLOCK}attn.relative_position_bias_table"
 
 
-def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
+def _implied_fields(inferred: Mapping[str, Any]) -> dict[str, Any]:
     fields = {"gelu": "exact", "epsilon": 1e-6, "position_interpolation": "bicubic_antialiased"}
     if "position_embedding" not in inferred:  # DINOv3
         fields |= {"position_embedding": "rotary", "position_rescale": 2.0, "epsilon": 1e-5}
@@ -35,8 +35,8 @@ TIMM_EVA = Dialect(
     "timm_eva",
     "timm (DINOv3, EVA-02, BEiT)",
     (
-        *group("embedding", EMBEDDING, ALL_TORCH, optional=USUAL),
-        *group("block", BLOCK, ALL_TORCH, scope=_BLOCK, optional=USUAL),
+        *group("embedding", EMBEDDING, ALL_TORCH, optional=COMMON_PARTS),
+        *group("block", BLOCK, ALL_TORCH, scope=_BLOCK, optional=COMMON_PARTS),
         *group("scales", ("gamma_1", "gamma_2"), ALL_TORCH, scope=_BLOCK),
         Row("block_{block}/attention/query_value_bias", _BIASES, "D", "query and value bias"),
         Row("block_{block}/attention/relative_position", _TABLE, "NK", "relative positions"),
@@ -46,10 +46,10 @@ TIMM_EVA = Dialect(
         *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
         *group("top", ("norm", "", "head"), ALL_TORCH),
     ),
-    marks=("patch_embed.proj.weight", "blocks.0.norm1.weight"),
-    any_mark=("blocks.0.gamma_1", "blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
+    required_names=("patch_embed.proj.weight", "blocks.0.norm1.weight"),
+    any_of_names=("blocks.0.gamma_1", "blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
     format="timm",
-    suits=lambda config: (
+    supports=lambda config: (
         config.position_embedding in ("rotary", "learned_rotary", "relative")
         or (config.qkv_bias and not config.key_bias)
     ),
@@ -60,8 +60,8 @@ TIMM_EVA = Dialect(
         ),
     },
     in_attention=("rotary", "learned_rotary", "relative"),
-    numerics=_numerics,
+    implied_fields=_implied_fields,
     # Positions that older files of BEiT contain, and that are computed here.
-    left=(r".*relative_position_index", r".*attn\.k_bias", r"rope\..*"),
-    loose_positions=True,
+    ignored=(r".*relative_position_index", r".*attn\.k_bias", r"rope\..*"),
+    optional_prefix=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from keras_vit.weights.dialects.dialect import Dialect, exact, renamed
+from keras_vit.weights.dialects.dialect import Dialect, exact_gelu, renamed
 from keras_vit.weights.dialects.rows import ALL_IN_PROJ, ALL_TORCH, group
 
 _LAYER = "encoder.layers.encoder_layer_{block}."
@@ -30,7 +30,7 @@ TORCHVISION = Dialect(
         *group("block", ("", "self_attention.in_proj"), ALL_IN_PROJ, scope=_LAYER),
         *group("top", ("encoder.ln", "heads.pre_logits", "heads.head"), ALL_TORCH),
     ),
-    marks=("conv_proj.weight", "encoder.ln.weight"),
-    numerics=exact(epsilon=1e-6, position_interpolation="bicubic_aligned"),
-    tidy=renamed(_published),
+    required_names=("conv_proj.weight", "encoder.ln.weight"),
+    implied_fields=exact_gelu(epsilon=1e-6, position_interpolation="bicubic_aligned"),
+    normalize=renamed(_published),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, exact
+from keras_vit.weights.dialects.dialect import Dialect, Named, exact_gelu
 from keras_vit.weights.dialects.rows import QKV, group
 
 _ATTENTION = "MultiHeadDotProductAttention_1"
@@ -27,22 +27,20 @@ _NUMBERED = {
 }
 
 _EMBEDDING = ("class_token/cls", "Transformer/posembed_input/pos_embedding", "embedding")
-_LAYERS = (
-    *("LayerNorm_0", tuple(f"{_ATTENTION}/{x}" for x in QKV), f"{_ATTENTION}/out"),
-    *("LayerNorm_2", "Dense_0", "Dense_1"),
-)
+_PROJECTIONS = (tuple(f"{_ATTENTION}/{x}" for x in QKV), f"{_ATTENTION}/out")
+_LAYERS = ("LayerNorm_0", *_PROJECTIONS, "LayerNorm_2", "Dense_0", "Dense_1")
 
 
-def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
-    named = keras_names.tidy(tensors, _PATTERNS, "embedding/kernel", "head")
-    return {_unnumbered(name): entry for name, entry in named.items()}
+def _normalize(tensors: dict[str, np.ndarray]) -> Named:
+    named = keras_names.normalize(tensors, _PATTERNS, "embedding/kernel", "head")
+    return {_with_variable_name(name): entry for name, entry in named.items()}
 
 
-def _unnumbered(name: str) -> str:
+def _with_variable_name(name: str) -> str:
     layer, _, key = name.rpartition("/")
     variables = _NUMBERED.get(layer.rpartition("/")[2], ("kernel", "bias"))
-    known = key.isdecimal() and int(key) < len(variables)
-    return f"{layer}/{variables[int(key)]}" if known else name
+    is_index = key.isdecimal() and int(key) < len(variables)
+    return f"{layer}/{variables[int(key)]}" if is_index else name
 
 
 # layers.py, vit.py and utils.py (`apply_embedding_weights`) of
@@ -56,8 +54,8 @@ VIT_KERAS = Dialect(
         *group("block", _LAYERS, scope="Transformer/encoderblock_{block}/"),
         *group("top", ("Transformer/encoder_norm", "pre_logits", "head")),
     ),
-    marks=("embedding/kernel", "Transformer/encoder_norm/gamma"),
-    numerics=exact(epsilon=1e-6, position_interpolation="bilinear_aligned"),
-    left=keras_names.LEFT,
-    tidy=_tidy,
+    required_names=("embedding/kernel", "Transformer/encoder_norm/gamma"),
+    implied_fields=exact_gelu(epsilon=1e-6, position_interpolation="bilinear_aligned"),
+    ignored=keras_names.IGNORED,
+    normalize=_normalize,
 )

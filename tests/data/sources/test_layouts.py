@@ -204,7 +204,7 @@ REFUSED: dict[str, tuple[Files, str]] = {
     "splits without labels": (SPLITS, r"\['test', 'train', 'valid'\] are not classes by their"),
     "COCO in each split": (
         {**SPLITS, **text("train/_annotations.coco.json", "{}")},
-        r"train/_annotations.coco.json contains COCO annotations\. For boxes, use .* export the dataset again",
+        r"train/_annotations.coco.json contains COCO annotations\. For .* export the dataset again",
     ),
     "COCO beside the images": (
         {**files("images/1.jpg"), **text("annotations/instances_train.json", "{}")},

@@ -83,7 +83,7 @@ def test_masked_autoencoders_by_their_positions_or_decoder(
     dialect: str, positions: np.ndarray, left: tuple[str, ...], mean: tuple[float, ...]
 ) -> None:
     tensors = {POSITIONS: positions}
-    checkpoint = Checkpoint("a", tensors, {"class_token": True}, dialect=dialect, left=left)
+    checkpoint = Checkpoint("a", tensors, {"class_token": True}, dialect=dialect, ignored=left)
     assert preprocessing(checkpoint).mean == mean
 
 

@@ -64,7 +64,7 @@ def failure(dialect: Dialect, tensors: Tensors) -> tuple[str, str, str]:
 def test_what_is_written_is_read_to_the_bit(name: str, variant: str) -> None:
     dialect, config = DIALECTS[name], config_of(variant)
     file = written(dialect, variant)
-    assert [d.name for d in DIALECTS.values() if d.speaks(file)] == [name]
+    assert [d.name for d in DIALECTS.values() if d.matches(file)] == [name]
     assert all(tensor.flags.c_contiguous for tensor in file.values())
 
     checkpoint = dialect.read(file, "x.bin")
@@ -74,12 +74,12 @@ def test_what_is_written_is_read_to_the_bit(name: str, variant: str) -> None:
     assert_same(checkpoint.tensors, expected)
     used = [theirs for names in checkpoint.names.values() for theirs in names]
     assert sorted(used) == sorted(file)  # every tensor of the file once
-    assert (checkpoint.dialect, checkpoint.left) == (name, ())
+    assert (checkpoint.dialect, checkpoint.ignored) == (name, ())
 
     inferred = dict(checkpoint.inferred)
     assert inferred.keys() >= TOLD | ({"num_heads"} if name == "npz" else set())
     told: dict[str, Any] = {key: getattr(config, key) for key in inferred if key != "position_grid"}
-    told |= {key: dialect.numerics(inferred).get(key, told[key]) for key in told}
+    told |= {key: dialect.implied_fields(inferred).get(key, told[key]) for key in told}
     if variant == "fixed positions":
         told["position_embedding"] = "learned"  # they are written out
     if variant == "no positions":  # which no official model has: they are big_vision's fixed ones
@@ -282,7 +282,7 @@ def test_every_generation_of_names_reads_alike(generation: str) -> None:
     other = rename(dict(file))
     if generation != "old group norms":
         assert other.keys() != file.keys()
-    assert dialect.speaks(other)
+    assert dialect.matches(other)
     plain, renamed = dialect.read(file, "a"), dialect.read(other, "b")
     assert_same(renamed.tensors, plain.tensors)
     assert renamed.inferred == plain.inferred
@@ -316,7 +316,7 @@ def test_left_tensors_are_told(dialect: Dialect, names: tuple[str, ...]) -> None
     prefix = "params/" if dialect is FLAX else ""
     file = prefixed(prefix, plain) | {name: np.zeros((3, 5)) for name in names}
     checkpoint = dialect.read(file, "x.bin")
-    assert checkpoint.left == names
+    assert checkpoint.ignored == names
     assert_same(checkpoint.tensors, dialect.read(plain, "x.bin").tensors)
 
 
@@ -350,7 +350,7 @@ def test_write_keeps_the_order_of_the_table() -> None:
 
 def test_a_row_of_several_names_stands_side_by_side() -> None:
     row = Row("block_{block}/x/kernel", ("q.{block}", "k.{block}"), "ED -> DE")
-    toy = Dialect("toy", "toy", (row,), marks=("q.0",))
+    toy = Dialect("toy", "toy", (row,), required_names=("q.0",))
     q, k = np.arange(6.0).reshape(2, 3)[:, :2], np.full((2, 2), 7.0)
     tensors = toy.read({"q.0": q, "k.0": k}, "toy.npz").tensors
     expected = np.array([[0, 3, 7, 7], [1, 4, 7, 7]])

@@ -114,8 +114,8 @@ def test_read_misses_all_of_a_block_in_an_empty_file() -> None:
 
 
 def test_flax_is_recognized() -> None:
-    assert FLAX.speaks(official_tensors())
-    assert not FLAX.speaks({"blocks.0.norm1.weight", "embedding/kernel"})
+    assert FLAX.matches(official_tensors())
+    assert not FLAX.matches({"blocks.0.norm1.weight", "embedding/kernel"})
 
 
 @pytest.mark.parametrize("stacked", [False, True])
@@ -134,7 +134,7 @@ def test_the_image_tower_of_siglip(stacked: bool) -> None:
         }
     text = {"params/txt/head/bias": np.zeros(5), "params/t": np.zeros(1), "params/b": np.zeros(1)}
     found = FLAX.read(tensors | text, "x.npz")
-    assert found.left == tuple(text)
+    assert found.ignored == tuple(text)
     assert found.inferred["pooling"] == "map"
     assert found.tensors.keys() == expected.keys()
     assert all(np.array_equal(found.tensors[name], expected[name]) for name in expected)

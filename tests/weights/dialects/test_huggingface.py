@@ -86,6 +86,6 @@ def test_the_message_has_the_names_of_the_file() -> None:
 
 
 def test_other_models_of_the_library_are_not_taken_for_this_one() -> None:
-    assert HUGGING_FACE.speaks(written(HUGGING_FACE, "plain"))
+    assert HUGGING_FACE.matches(written(HUGGING_FACE, "plain"))
     names = ("embeddings.cls_token", "embeddings.patch_embeddings.weight")
-    assert not HUGGING_FACE.speaks(names)
+    assert not HUGGING_FACE.matches(names)

@@ -104,7 +104,7 @@ def test_the_text_tower_is_left_and_the_projection_noted() -> None:
         dialect, theirs = written(config)
         text = ("text_model.embeddings.token_embedding.weight", *more)
         found = dialect.read(theirs | dict.fromkeys(text, np.zeros((5, 7))), "x")
-        assert set(found.left) == set(text)
+        assert set(found.ignored) == set(text)
         assert found.tensors.keys() == dialect.read(theirs, "x").tensors.keys()
         noted = [note for note in found.notes.values() if "images and texts share" in note]
         assert bool(noted) == (config is CLIP)
@@ -114,7 +114,7 @@ def test_a_tower_saved_alone_has_no_prefix() -> None:
     for config in (CLIP, SIGLIP):
         dialect, theirs = written(config)
         bare = {name.removeprefix("vision_model."): tensor for name, tensor in theirs.items()}
-        assert dialect.speaks(bare)
+        assert dialect.matches(bare)
         found, expected = (dialect.read(file, "x").tensors for file in (bare, theirs))
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
@@ -136,7 +136,7 @@ def test_every_block_gets_a_copy_of_a_shared_table() -> None:
     tables = [theirs.pop(f"{name.format(i)}.relative_position_bias_table") for i in (0, 1)]
     theirs = {f"beit.{theirs_name}": tensor for theirs_name, tensor in theirs.items()}
     theirs |= {f"beit.{SHARED}": tables[1], "lm_head.bias": np.zeros(5)}
-    assert dialect.speaks(theirs)
+    assert dialect.matches(theirs)
     found = dialect.read(theirs, "x")
     for block in ("block_00", "block_01"):
         table = found.tensors[f"{block}/attention/relative_position"]
@@ -149,7 +149,7 @@ def test_the_classifier_of_dinov2_is_left_with_a_note() -> None:
     dialect, theirs = written(DINOV2)
     theirs = {f"dinov2.{name}": tensor for name, tensor in theirs.items()}
     found = dialect.read(theirs | {"classifier.weight": np.zeros((5, 48))}, "x")
-    assert found.left == ("classifier.weight",)
+    assert found.ignored == ("classifier.weight",)
     assert any("is not read; the model returns the class token" in n for n in found.notes.values())
     with pytest.raises(ValueError, match=r"'huggingface' must have .* Without a name: head/bias"):
         written(DINOV2.replace(classes=5))

@@ -108,7 +108,7 @@ def test_decoder_of_a_masked_autoencoder_is_left_out(tmp_path: Path) -> None:
     }
     path = write_keras_2(tmp_path / "tf_model.h5", layers, scope=":0")
     assert_same_weights(path, model)
-    assert len(read_checkpoint(path).left) == 2
+    assert len(read_checkpoint(path).ignored) == 2
 
 
 def test_message_names_what_is_missing(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_full_model_tells_its_whole_configuration(version: int, tmp_path: Path) 
         file["optimizer_weights/Adam/iteration:0"] = 3
     assert_same_weights(path, model)
     checkpoint = read_checkpoint(path)
-    assert len(checkpoint.left) == 2
+    assert len(checkpoint.ignored) == 2
     config = config_of(checkpoint)
     assert (config.num_heads, config.image_size, config.patch_size) == (4, (15, 14), (3, 2))
     assert (config.gelu, config.epsilon, config.classes) == ("exact", 1e-6, 11)
