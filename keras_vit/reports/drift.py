@@ -21,7 +21,7 @@ from keras_vit import files, output_folder
 from keras_vit.arguments import text_table
 from keras_vit.data.pipeline import read_pixels
 from keras_vit.export.predictor import Image, on_pixels, rows
-from keras_vit.models.out_of_distribution import last_seen
+from keras_vit.models.out_of_distribution import last_results_of
 from keras_vit.tasks.classification.out_of_distribution import scored_network
 from keras_vit.tasks.registry import trained_model
 from keras_vit.tasks.run_data import Run
@@ -139,7 +139,7 @@ def write_drift(
 
     def run_batch(pixels: np.ndarray) -> np.ndarray:
         outputs = np.asarray(scored(preprocessing.scale(pixels), training=False))
-        score = np.asarray(last_seen(scored)["ood_score"])
+        score = np.asarray(last_results_of(scored)["ood_score"])
         return np.column_stack([score, outputs, *_properties(pixels)])
 
     def measured(images: Sequence[Image]) -> tuple[dict[str, np.ndarray], list[str]]:

@@ -21,7 +21,7 @@ from keras_vit.constants import FEW_STEPS
 from keras_vit.evaluation import slice_accuracies
 from keras_vit.models import cloning, last_activation
 from keras_vit.models.features import classifiers
-from keras_vit.models.out_of_distribution import NEIGHBORS, last_seen
+from keras_vit.models.out_of_distribution import NEIGHBORS, last_results_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
@@ -252,7 +252,7 @@ class Classification(Task):
     def further_outputs(
         self, network: keras.Model, output: Any, preprocessing: Preprocessing
     ) -> dict[str, Any]:
-        scores = out_of_distribution.outputs(last_seen(network), preprocessing)
+        scores = out_of_distribution.outputs(last_results_of(network), preprocessing)
         return {**set_outputs(output, preprocessing), **scores}
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
