@@ -45,15 +45,15 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     head = head_of(model, context.raw.shape[1])
     evidence = f"{learning:,} of {total:,} parameters are trained ({learning / max(total, 1):.1%})"
     evidence += f"; frozen layers: {arguments.shortlist(layers)}." if layers else "."
-    found = Findings(evidence, {"trained": learning, "total": total, "frozen_layers": layers})
+    findings = Findings(evidence, {"trained": learning, "total": total, "frozen_layers": layers})
     if not learning:
-        return found.add(
+        return findings.add(
             "serious" if total else "note",
             "no trainable parameters",
             "Set trainable = True on the layers to train, and then compile the model again.",
         )
     if head and not any(id(v) in trained for v in head):
-        return found.serious(
+        return findings.serious(
             "classifier frozen",
             "Set trainable = True on the classifier, especially if it is new, and compile the "
             "model again. In a recipe, add 'head/*' to `trainable`.",
@@ -61,8 +61,8 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
         )
     if frozen:
         fix = "If this is not intended, set trainable = True and compile again."
-        return found.note("frozen parameters", fix)
-    return found.fine("trainable parameters")
+        return findings.note("frozen parameters", fix)
+    return findings.fine("trainable parameters")
 
 
 def _layer_of(variable: keras.Variable) -> str:

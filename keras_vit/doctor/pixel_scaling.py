@@ -41,11 +41,11 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
         "std_after_scaling_layers": reaching,
         "scaling_layers": [s["name"] for s in inside],
     }
-    seen = f"The inputs of the model have values from {given.min():.3g} to {given.max():.3g}, "
-    seen += f"mean {given.mean():.3g}, standard deviation {spread:.3g}."
+    summary = f"The inputs of the model have values from {given.min():.3g} to {given.max():.3g}, "
+    summary += f"mean {given.mean():.3g}, standard deviation {spread:.3g}."
     for s in inside:
-        seen += f" Its layer {s['name']!r} {s['place']}changes this to mean {s['mean']:.3g} and "
-        seen += f"standard deviation {s['std']:.3g}."
+        summary += f" Its layer {s['name']!r} {s['place']}changes this to mean {s['mean']:.3g} and "
+        summary += f"standard deviation {s['std']:.3g}."
     pixels = context.pixels
     if pixels.max() - pixels.min() <= 2:
         return Findings(numbers=numbers).serious(
@@ -63,10 +63,10 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
     tells = better_than_guessing(best, context.labels[:_TRIED], context.num_classes)
     if tells:
         scores = ", ".join(f"{name} {value:.1%}" for name, value in numbers["accuracies"].items())
-        seen += f" Accuracy on {len(best)} images: {scores}."
+        summary += f" Accuracy on {len(best)} images: {scores}."
     else:
-        seen += " Accuracy is at chance level with every pixel scaling."
-    report = Findings(seen, numbers)
+        summary += " Accuracy is at chance level with every pixel scaling."
+    report = Findings(summary, numbers)
     # A broken model may gain by chance, but has neither a high accuracy nor a low loss.
     good = found[ways[0]][1] < _CONFIDENT * context.start
     good = good or best.mean() > 0.5 + 0.5 / context.num_classes
