@@ -20,13 +20,13 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     For the model of a run, the parameters that the run's recipe trains count as trainable.
     """
     model = context.model
-    before = [variable.trainable for variable in model.weights]
+    flags = [variable.trainable for variable in model.weights]
     try:
         if context.config is not None:
             param_groups.set_trainable(model, context.config.recipe.trainable)
         trained = {id(variable) for variable in model.trainable_variables}
     finally:
-        for variable, flag in zip(model.weights, before, strict=True):
+        for variable, flag in zip(model.weights, flags, strict=True):
             variable.trainable = flag
     # Variables that follow the data instead of the gradient.
     statistics = {
@@ -39,14 +39,15 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     }
     parameters = [v for v in model.weights if id(v) not in statistics]
     frozen = [v for v in parameters if id(v) not in trained]
-    total, fixed = (sum(math.prod(v.shape) for v in some) for some in (parameters, frozen))
-    learning = total - fixed
+    total, num_frozen = (sum(math.prod(v.shape) for v in some) for some in (parameters, frozen))
+    num_trained = total - num_frozen
     layers = list(dict.fromkeys(_layer_of(v) for v in frozen))
     head = head_of(model, context.raw.shape[1])
-    evidence = f"{learning:,} of {total:,} parameters are trained ({learning / max(total, 1):.1%})"
+    share = num_trained / max(total, 1)
+    evidence = f"{num_trained:,} of {total:,} parameters are trained ({share:.1%})"
     evidence += f"; frozen layers: {arguments.shortlist(layers)}." if layers else "."
-    findings = Findings(evidence, {"trained": learning, "total": total, "frozen_layers": layers})
-    if not learning:
+    findings = Findings(evidence, {"trained": num_trained, "total": total, "frozen_layers": layers})
+    if not num_trained:
         return findings.add(
             "serious" if total else "note",
             "no trainable parameters",

@@ -17,20 +17,20 @@ _SUM_TOLERANCE = 0.02
 
 def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
     """Returns the kernel and bias of the classifier, or of both heads if there are two."""
-    found: list[keras.Variable] = []
+    variables: list[keras.Variable] = []
     for layer in reversed(layers_of(model)):
-        own = [v for name in ("kernel", "bias") if (v := getattr(layer, name, None)) is not None]
-        shape = tuple(own[0].shape) if own else ()
+        weights = [v for n in ("kernel", "bias") if (v := getattr(layer, n, None)) is not None]
+        shape = tuple(weights[0].shape) if weights else ()
         is_head = bool(shape) and shape[-1] == outputs
-        if not found and is_head:
-            found += own
-        elif found and layer.weights:
+        if not variables and is_head:
+            variables += weights
+        elif variables and layer.weights:
             # Two heads have the same input features; a layer before a head, with as many inputs as
             # outputs, is not a head.
-            if is_head and shape == tuple(found[0].shape) and shape[0] != outputs:
-                found += own
+            if is_head and shape == tuple(variables[0].shape) and shape[0] != outputs:
+                variables += weights
             break
-    return found
+    return variables
 
 
 def likely_ending(outputs: np.ndarray) -> str:
@@ -60,5 +60,5 @@ def as_logits(outputs: Any, ending: str) -> Any:
 
 def mean_loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Returns the mean cross-entropy of probabilities, in nats."""
-    chosen = probabilities[np.arange(len(labels)), labels]
-    return float(-np.log(np.maximum(chosen, _SMALLEST)).mean())
+    true_probabilities = probabilities[np.arange(len(labels)), labels]
+    return float(-np.log(np.maximum(true_probabilities, _SMALLEST)).mean())

@@ -27,8 +27,8 @@ def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
         return None
     name = getattr(loss, "__name__", None) or type(loss).__name__
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    asks = "crossentropy" in name or from_logits is not None
-    return name, bool(from_logits) if asks else None
+    has_setting = "crossentropy" in name or from_logits is not None
+    return name, bool(from_logits) if has_setting else None
 
 
 def check_outputs(context: DoctorContext) -> list[Finding]:
@@ -66,15 +66,15 @@ def check_outputs(context: DoctorContext) -> list[Finding]:
                 "activation. (Keras detects and corrects this only if the softmax is the last "
                 "operation of a TensorFlow graph, not in eager mode or on other backends.)",
             )
-        probable = outputs.min() >= 0 and sums_to_one(outputs)
-        if not loss[1] and ending == "linear" and not probable:
+        may_be_probabilities = outputs.min() >= 0 and sums_to_one(outputs)
+        if not loss[1] and ending == "linear" and not may_be_probabilities:
             fix = "Compile with from_logits=True, or end the model in a softmax."
             return findings.serious("logits treated as probabilities", fix)
         if ("binary" in loss[0]) != (ending == "sigmoid") and ending != "linear":
-            wanted = "binary_crossentropy" if ending == "sigmoid" else "categorical_crossentropy"
+            needed = "binary_crossentropy" if ending == "sigmoid" else "categorical_crossentropy"
             return findings.warning(
                 "loss that does not match the outputs",
-                f"A {ending} output needs the loss {wanted}: use a softmax for one label per "
+                f"A {ending} output needs the loss {needed}: use a softmax for one label per "
                 "image, and a sigmoid for several labels.",
             )
     if context.examples.multi_label and ending == "softmax":
