@@ -51,12 +51,14 @@ def cells_loss(outputs: Any, objects: Any, centers: Any, cells: int = _CELLS) ->
     """Returns the loss (B,) of boxes and logits (B, A, 4 + K) for objects (B, M, 6)."""
     boxes, logits = outputs[..., :4], outputs[..., 4:]
     centers = ops.convert_to_tensor(centers)
-    found = ops.stop_gradient(outputs)
-    true, target = assign(found[..., :4], ops.sigmoid(found[..., 4:]), centers, objects, cells)
+    detached = ops.stop_gradient(outputs)
+    true, target = assign(
+        detached[..., :4], ops.sigmoid(detached[..., 4:]), centers, objects, cells
+    )
     weight = ops.sum(target, axis=-1)  # (B, A)
     total = ops.maximum(ops.sum(weight, axis=-1), 1.0)
-    entropy = ops.softplus(logits) - target * logits  # (B, A, K)
-    counted = 1 - in_crowds(centers, objects) * ops.cast(weight == 0, "float32")
-    of_scores = ops.sum(ops.sum(entropy, axis=-1) * counted, axis=-1)
+    cross_entropy = ops.softplus(logits) - target * logits  # (B, A, K)
+    score_weights = 1 - in_crowds(centers, objects) * ops.cast(weight == 0, "float32")
+    of_scores = ops.sum(ops.sum(cross_entropy, axis=-1) * score_weights, axis=-1)
     of_boxes = ops.sum((1 - overlaps(boxes, true)[1]) * weight, axis=-1)
     return (of_scores + _BOX_WEIGHT * of_boxes) / total

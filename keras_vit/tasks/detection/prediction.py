@@ -55,17 +55,17 @@ def suppressed(boxes: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     begin, end = boxes[:, :2], boxes[:, 2:]
     areas = np.prod(np.maximum(end - begin, 0), axis=1)
-    kept: list[int] = []
-    gone = np.zeros(len(boxes), bool)
+    selected: list[int] = []
+    removed = np.zeros(len(boxes), bool)
     for index in range(len(boxes)):
-        if gone[index] or len(kept) == MOST:
+        if removed[index] or len(selected) == MOST:
             continue
-        kept.append(index)
+        selected.append(index)
         sides = np.minimum(end, end[index]) - np.maximum(begin, begin[index])
-        both = np.prod(np.maximum(sides, 0), axis=1)
-        near = both > OVERLAP * (areas + areas[index] - both)
-        gone |= near & (labels == labels[index])
-    return np.array(kept, int)
+        intersections = np.prod(np.maximum(sides, 0), axis=1)
+        overlapping = intersections > OVERLAP * (areas + areas[index] - intersections)
+        removed |= overlapping & (labels == labels[index])
+    return np.array(selected, int)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,8 +93,8 @@ class DetectionPrediction(Prediction):
 
     def objects(self, sides: Sides, least: float = SHOWN_SCORE) -> np.ndarray:
         """Returns the objects (M, 6) with scores of at least `least`, see `found_objects`."""
-        found = self.find(sides)
-        return found[found[:, 4] >= least]
+        objects = self.find(sides)
+        return objects[objects[:, 4] >= least]
 
     def text(self, top: int = 3) -> str:
         """Returns the number of objects of each class as one line of text."""
@@ -108,18 +108,18 @@ class DetectionPrediction(Prediction):
 
 def served_objects(answer: Mapping[str, np.ndarray]) -> list[DetectionPrediction]:
     """Creates predictions from a server's response (see docs/serving.md)."""
-    found = []
+    predictions = []
     for index, ok in enumerate(answer["ok"]):
         boxes, scores, classes = (answer[k][index] for k in ("boxes", "scores", "class_names"))
         names, labels = np.unique(np.asarray(classes).astype(str), return_inverse=True)
         rows = np.column_stack([boxes, scores, labels]).astype(np.float32)
         message = "" if ok else str(answer["message"][index]) or "refused by the server"
-        find = functools.partial(_given, rows[rows[:, 4] > 0])
-        found.append(DetectionPrediction(tuple(names.tolist()), find, message))
-    return found
+        find = functools.partial(_objects_of_response, rows[rows[:, 4] > 0])
+        predictions.append(DetectionPrediction(tuple(names.tolist()), find, message))
+    return predictions
 
 
-def _given(rows: np.ndarray, sides: Sides) -> np.ndarray:
+def _objects_of_response(rows: np.ndarray, sides: Sides) -> np.ndarray:
     return rows
 
 

@@ -58,7 +58,7 @@ class Detection(DenseTask):
 
     @classmethod
     def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
-        """Returns the task with the whole image seen, by default at the size of the images.
+        """Returns the task, which resizes whole images, by default to the size of the images.
 
         Boxes that cannot be used are refused if the setting `on_bad_box` is `"fail"`.
         """
@@ -85,7 +85,7 @@ class Detection(DenseTask):
         return with_scores(cloning.with_dtype(network, "float32"))
 
     def pair(self, target: Any, output: np.ndarray, preprocessing: Preprocessing) -> tuple:
-        """Returns the objects of an image and those that are found."""
+        """Returns the true and the predicted objects of an image."""
         rows, sides = target
         return rows, found_objects(output, preprocessing, sides)
 
@@ -100,8 +100,8 @@ class Detection(DenseTask):
         return (ious.min(axis=1) >= _AGREEING) & (differences <= close)
 
     def draw_found(self, image: np.ndarray, found: Any, names: Sequence[str]) -> np.ndarray:
-        kept = found[found[:, 4] >= SHOWN_SCORE]
-        return figures.boxes_on(image, kept, kept[:, 5], names)
+        shown = found[found[:, 4] >= SHOWN_SCORE]
+        return figures.boxes_on(image, shown, shown[:, 5], names)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         figure = figures.precision_recall(result)

@@ -20,14 +20,14 @@ _OPACITY = 0.55  # of a mask on its image
 def overlay(image: np.ndarray, mask: np.ndarray, classes: int) -> np.ndarray:
     """Returns an image (H, W, C), in [0, 255], with the colors of a mask's classes (H, W) on it.
 
-    Of larger images than can be drawn, every second, third, ... pixel is returned.
+    For images larger than 480 pixels, every second, third, ... pixel is returned.
     """
     step = -(-max(image.shape[:2]) // _DRAWN)
     image, mask = image[::step, ::step], mask[::step, ::step]
     image = np.broadcast_to(image, (*image.shape[:2], 3)).astype(float)
     colors = np.concatenate([palette(classes), np.zeros((256 - classes, 3), np.uint8)])
-    seen = (mask != IGNORED)[..., None] * _OPACITY
-    return (image * (1 - seen) + colors[mask] * seen).round().astype(np.uint8)
+    opacity = (mask != IGNORED)[..., None] * _OPACITY
+    return (image * (1 - opacity) + colors[mask] * opacity).round().astype(np.uint8)
 
 
 def overlays(

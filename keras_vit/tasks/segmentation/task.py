@@ -71,7 +71,7 @@ class Segmentation(DenseTask):
 
     @classmethod
     def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
-        """Returns the task with the whole image seen, by default at the size of the masks."""
+        """Returns the task, which resizes whole images, by default to the size of the masks."""
         steps = zoo.constructor(config.model).config.stride
         return cls(with_image_size(config, lambda: _mask_sizes(examples), _LARGEST, steps))
 
@@ -100,8 +100,8 @@ class Segmentation(DenseTask):
 
     def agree(self, found: np.ndarray, expected: np.ndarray, close: float) -> np.ndarray:
         """Returns whether most pixels of each image have the same class."""
-        same = found.argmax(axis=-1) == expected.argmax(axis=-1)
-        return same.reshape(len(same), -1).mean(axis=1) >= _AGREEING
+        equal = found.argmax(axis=-1) == expected.argmax(axis=-1)
+        return equal.reshape(len(equal), -1).mean(axis=1) >= _AGREEING
 
     def draw_target(self, image: np.ndarray, target: Any, names: Sequence[str]) -> np.ndarray:
         return figures.overlay(image, target, len(names))
