@@ -29,13 +29,13 @@ def flops(model: keras.Model) -> int | None:
         graph = function.get_concrete_function(tf.TensorSpec(shape, tf.float32)).graph
         options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
         options["output"] = "none"
-        level = tf.get_logger().level
+        log_level = tf.get_logger().level
         tf.get_logger().setLevel("ERROR")  # hides the warning that the profiler is of TensorFlow 1
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 profile = tf.compat.v1.profiler.profile(graph, options=options)
         finally:
-            tf.get_logger().setLevel(level)
+            tf.get_logger().setLevel(log_level)
         return int(profile.total_float_ops)
     if backend == "jax":
         import jax
@@ -47,8 +47,8 @@ def flops(model: keras.Model) -> int | None:
             return model.stateless_call(values[:number], values[number:], x, training=False)[0]
 
         lowered = jax.jit(run).lower(variables, np.zeros(shape, "float32"))
-        counted = lowered.cost_analysis() or {}
-        return int(counted["flops"]) if "flops" in counted else None
+        analysis = lowered.cost_analysis() or {}
+        return int(analysis["flops"]) if "flops" in analysis else None
     return None
 
 
