@@ -74,16 +74,16 @@ class DoctorContext:
         self._predicted: dict[Preprocessing, np.ndarray] = {}
         generator = np.random.default_rng(seed)
         pool = np.arange(len(examples)) if pool is None else pool
-        decoded = _some(pool, len(examples), generator)
+        decoded = _sample_to_decode(pool, len(examples), generator)
         self.check = data.check(examples.subset(decoded), progress=progress)
         self.matched, outputs = _match(self.preprocessing.class_names, examples.class_names)
         indices = _only_class(examples)
         indices[indices >= 0] = outputs[indices[indices >= 0]]
         usable = np.isin(np.array(examples.names)[pool], list(self.check.audit.digests))
-        known = (indices >= 0)[pool]
+        has_class = (indices >= 0)[pool]
         unknown = np.flatnonzero(examples.class_counts() * (outputs < 0))
         self.unknown = tuple(examples.class_names[k] for k in unknown)
-        pool = generator.permutation(pool[usable & known])
+        pool = generator.permutation(pool[usable & has_class])
         # One image of each class in turn; the stable sort keeps the random order within a turn.
         sampled = pool[np.argsort(turns(indices[pool]), kind="stable")][:sample]
         if not len(sampled):
@@ -225,13 +225,13 @@ def _match(labels: tuple[str, ...] | None, names: tuple[str, ...]) -> tuple[str,
     return "name", np.array([labels.index(name) if name in labels else -1 for name in names])
 
 
-def _some(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
+def _sample_to_decode(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
     """Selects the indices of the images to decode, half of them from `pool`."""
     if number <= _DECODED:
         return np.arange(number)
-    first = generator.permutation(pool)[: _DECODED // 2]
-    others = generator.permutation(np.setdiff1d(np.arange(number), first))
-    return np.sort(np.concatenate([first, others[: _DECODED - len(first)]]))
+    from_pool = generator.permutation(pool)[: _DECODED // 2]
+    others = generator.permutation(np.setdiff1d(np.arange(number), from_pool))
+    return np.sort(np.concatenate([from_pool, others[: _DECODED - len(from_pool)]]))
 
 
 def _only_class(examples: data.Examples) -> np.ndarray:

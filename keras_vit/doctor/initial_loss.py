@@ -18,7 +18,7 @@ _NEAR = 1.2
 # Fraction of images with the same prediction that counts as collapsed, in balanced data.
 _COLLAPSED = 0.95
 # Steps after which the accuracy should be better than chance.
-_ENOUGH = 1000
+_MIN_STEPS = 1000
 
 
 def check_start(context: DoctorContext) -> list[Finding]:
@@ -63,7 +63,7 @@ def check_start(context: DoctorContext) -> list[Finding]:
         )
     elif trained and not context.learned and loss > 0.9 * chance:
         findings.add(
-            "serious" if context.run or steps >= _ENOUGH else "warning",
+            "serious" if context.run or steps >= _MIN_STEPS else "warning",
             "accuracy at chance level",
             "See the other findings about pixels, labels, learning rate and frozen layers.",
             f"{summary} This is chance level{after_steps}.",

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_vit.doctor.layer_outputs import layers_of
 
-_SMALLEST = 1e-7
+_MIN_PROBABILITY = 1e-7
 # Tolerance of the sum of probabilities, for float32 and, at worst, bfloat16.
 _SUM_TOLERANCE = 0.02
 
@@ -49,9 +49,9 @@ def as_logits(outputs: Any, ending: str) -> Any:
     """Converts outputs of any kind to logits that a softmax can be applied to."""
     outputs = ops.cast(outputs, "float32")
     if ending == "softmax":
-        outputs = ops.log(ops.maximum(outputs, _SMALLEST))
+        outputs = ops.log(ops.maximum(outputs, _MIN_PROBABILITY))
     elif ending == "sigmoid":
-        p = ops.clip(outputs, _SMALLEST, 1 - _SMALLEST)
+        p = ops.clip(outputs, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
         outputs = ops.log(p) - ops.log(1 - p)
     if outputs.shape[-1] == 1:
         outputs = ops.concatenate([ops.zeros_like(outputs), outputs], axis=-1)  # (B, 2)
@@ -61,4 +61,4 @@ def as_logits(outputs: Any, ending: str) -> Any:
 def mean_loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Returns the mean cross-entropy of probabilities, in nats."""
     true_probabilities = probabilities[np.arange(len(labels)), labels]
-    return float(-np.log(np.maximum(true_probabilities, _SMALLEST)).mean())
+    return float(-np.log(np.maximum(true_probabilities, _MIN_PROBABILITY)).mean())

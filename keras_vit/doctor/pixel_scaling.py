@@ -17,7 +17,7 @@ from keras_vit.layers import ModelMetadata
 from keras_vit.preprocessing import Preprocessing
 
 # Images that other pixel scalings are tested on.
-_TESTED = 128
+_NUM_TESTED = 128
 # Gain in accuracy by another scaling that counts, and gain that is serious.
 _GAIN, _SERIOUS_GAIN = 0.03, 0.1
 # Maximum loss with the other scaling, in units of log K.
@@ -60,7 +60,7 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
     best_names = _best_names(results)
     best, prepared = results[best_names[0]][0], results[PREPARED][0]
     gain = float(best.mean() - prepared.mean())
-    above_chance = better_than_guessing(best, context.labels[:_TESTED], context.num_classes)
+    above_chance = better_than_guessing(best, context.labels[:_NUM_TESTED], context.num_classes)
     if above_chance:
         scores = ", ".join(f"{name} {value:.1%}" for name, value in numbers["accuracies"].items())
         summary += f" Accuracy on {len(best)} images: {scores}."
@@ -112,7 +112,7 @@ def assume_best(context: DoctorContext) -> None:
     scalings = {k: v for k, v in _possible_scalings(context).items() if k not in (TWICE, REVERSED)}
     results = {name: _score(context, p) for name, p in scalings.items()}
     best = _best_names(results)[0]
-    if better_than_guessing(results[best][0], context.labels[:_TESTED], context.num_classes):
+    if better_than_guessing(results[best][0], context.labels[:_NUM_TESTED], context.num_classes):
         context.assume(scalings[best])
     elif "0..1" in scalings and not _scaling_layers(context):
         context.assume(scalings["0..1"])
@@ -120,8 +120,8 @@ def assume_best(context: DoctorContext) -> None:
 
 def _score(context: DoctorContext, preprocessing: Preprocessing) -> tuple[np.ndarray, float]:
     """Returns which predictions are correct with a pixel scaling, and their mean loss."""
-    probabilities = context.as_probabilities(context.predict(preprocessing, _TESTED))
-    labels = context.labels[:_TESTED]
+    probabilities = context.as_probabilities(context.predict(preprocessing, _NUM_TESTED))
+    labels = context.labels[:_NUM_TESTED]
     return probabilities.argmax(axis=1) == labels, mean_loss(probabilities, labels)
 
 

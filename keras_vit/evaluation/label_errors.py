@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-_SMALLEST = 2e-6  # lower bound of a class's threshold
+_MIN_THRESHOLD = 2e-6  # lower bound of a class's threshold
 _ROUNDING = 1e-6
 
 
@@ -39,7 +39,7 @@ def label_errors(labels: ArrayLike, probabilities: ArrayLike) -> tuple[np.ndarra
     label_probabilities = p[np.arange(len(y)), y]
     counts = np.bincount(y, minlength=p.shape[1])
     sums = np.bincount(y, label_probabilities, minlength=p.shape[1])
-    means = np.where(counts, np.maximum(sums / np.maximum(counts, 1), _SMALLEST), np.inf)
+    means = np.where(counts, np.maximum(sums / np.maximum(counts, 1), _MIN_THRESHOLD), np.inf)
     confident = p >= means - _ROUNDING
     predicted = p.argmax(axis=1)
     likely = np.where(confident.sum(axis=1) > 1, predicted, confident.argmax(axis=1))

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from keras_vit.evaluation.statistics import wilson
 
-# Distinct values of a column; columns with more values are usually names or numbers.
-_FEWEST, _MOST = 2, 20
+# Unique values of a column; columns with more values are usually names or numbers.
+_MIN_VALUES, _MAX_VALUES = 2, 20
 
 
 class Slice(NamedTuple):
@@ -70,5 +70,5 @@ def slice_masks(
     for name, values in columns.items():
         array = np.asarray(values, dtype=str)
         unique = np.unique(array)
-        if _FEWEST <= len(unique) <= _MOST:
+        if _MIN_VALUES <= len(unique) <= _MAX_VALUES:
             yield from ((name, str(value), array == value) for value in unique)

@@ -77,11 +77,11 @@ class Comparison:
                 f"Of {len(self.tests)} tests, one in twenty is expected to have p < 0.05 by "
                 "chance; the p-values are not corrected for multiple comparisons."
             )
-        random = [markdown(c.name) for c in self.results if c.start is None]
-        if random:
+        untrained = [markdown(c.name) for c in self.results if c.start is None]
+        if untrained:
             parts.append(
-                f"**Started from random weights: {', '.join(random)}.** Training from scratch on "
-                "few images says little about pretrained models."
+                f"**Started from random weights: {', '.join(untrained)}.** Training from scratch "
+                "on few images says little about pretrained models."
             )
         return "\n\n".join(parts) + "\n"
 

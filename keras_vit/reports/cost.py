@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit.accelerators import proc_field
 
-_TURNS = 3  # repetitions of a measurement; the fastest counts, as other processes only slow it down
+_REPEATS = 3  # of a measurement; the fastest counts, as other processes only slow it down
 
 
 def flops(model: keras.Model) -> int | None:
@@ -64,4 +64,4 @@ def inference_speed(model: keras.Model, images: int = 64, batch_size: int = 32) 
     noise = np.random.default_rng(0).normal(size=(images, *model.input_shape[1:])).astype("float32")
     model.predict(noise[:batch_size], batch_size, verbose=0)  # traces and compiles
     timer = timeit.Timer(lambda: model.predict(noise, batch_size, verbose=0))
-    return images / min(timer.repeat(_TURNS, number=1))
+    return images / min(timer.repeat(_REPEATS, number=1))

@@ -27,8 +27,8 @@ from keras_vit.tasks.registry import trained_model
 from keras_vit.tasks.run_data import Run
 from keras_vit.visualization.html_page import Section, page, paragraph, pictures, table
 
-_SHOWN = 24  # images on the page
-_LEVEL = 0.95  # confidence level of all intervals together
+_NUM_SHOWN = 24  # images on the page
+_CONFIDENCE_LEVEL = 0.95  # confidence level of all intervals together
 _NAMES = ("brightness", "contrast", "saturation", "sharpness")
 _HEAD = ("quantity", "held out", "new", "difference", "95% interval", "")
 
@@ -194,10 +194,10 @@ def _change(name: str, old: np.ndarray, new: np.ndarray, rows: int) -> Change:
     """Computes the interval of the difference of two means, one of several rows."""
     low = high = new.mean() - old.mean()
     if np.ptp(old) or np.ptp(new):  # without spread SciPy's test is not defined
-        # One of both may have no spread.
+        # One of the two samples may have no spread.
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             test = stats.ttest_ind(new, old, equal_var=False)
-        low, high = test.confidence_interval(1 - (1 - _LEVEL) / rows)
+        low, high = test.confidence_interval(1 - (1 - _CONFIDENCE_LEVEL) / rows)
     return Change(name, float(old.mean()), float(new.mean()), float(low), float(high))
 
 
@@ -210,7 +210,7 @@ def _page(drift: Drift, names: Sequence[str], scores: np.ndarray, preprocessing:
     )
     rows = [change.row() for change in drift.changes]
     sections = [Section("changes", "Differences", [paragraph(intro), table(_HEAD, rows)])]
-    indices = np.argsort(-scores, kind="stable")[:_SHOWN]
+    indices = np.argsort(-scores, kind="stable")[:_NUM_SHOWN]
     contents = [Path(names[i]).read_bytes() for i in indices]
     pixels = preprocessing.to_rgb(read_pixels(contents, preprocessing))
     items = [

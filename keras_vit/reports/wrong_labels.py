@@ -17,7 +17,7 @@ from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.run_data import Run
 from keras_vit.visualization.html_page import Section, page, paragraph, pictures
 
-_SHOWN = 200  # images on the page
+_NUM_SHOWN = 200  # images on the page
 
 
 def write_label_errors(
@@ -99,7 +99,7 @@ def _page(
     preprocessing: Preprocessing,
 ) -> str:
     names, predicted = examples.class_names, probabilities.argmax(axis=1)
-    indices = np.flatnonzero(predicted != examples.targets)[:_SHOWN].tolist()
+    indices = np.flatnonzero(predicted != examples.targets)[:_NUM_SHOWN].tolist()
     intro = paragraph(
         f"{len(changes)} of {len(examples)} images ({len(changes) / len(examples):.1%}) have a "
         "label that is likely wrong: a model that was not trained on the image is confident of "

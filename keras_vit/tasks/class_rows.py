@@ -32,7 +32,7 @@ class ClassRows:
 
     @classmethod
     def parse(cls, content: bytes, path: str | os.PathLike[str] = FILE) -> ClassRows:
-        """Returns the classes in a file's content; raises `ValueError` for another content."""
+        """Returns the classes in a file's content; raises `ValueError` for any other content."""
         try:
             features = tf.train.Example.FromString(content).features.feature
             names = tuple(name.decode() for name in features["names"].bytes_list.value)

@@ -20,7 +20,7 @@ from keras_vit.tasks.task import Details, Evaluation, Predictions, Table, Task, 
 from keras_vit.visualization.drawing import save_figure, shorten, show, tiles
 
 SHOWN = 8  # images
-_LOST = 0.005  # of the score, by quantization or reduced precision
+_MAX_SCORE_LOSS = 0.005  # by quantization or reduced precision
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class DenseTask(Task):
         save_figure(self.figure(drawn, names), path)
 
     def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
-        drawn = some(validation)
+        drawn = evenly_spaced(validation)
         targets = map(drawn.kind.reader(drawn), range(len(drawn)))
         path = run.path / self.targets_file
         self.draw_batch(upright_pixels(drawn), targets, drawn.class_names, path)
@@ -140,14 +140,14 @@ class DenseTask(Task):
         score = score_of(found)
         if close:
             return self.agree(found, expected.outputs, close), score
-        agree = abs(score_of(expected.outputs) - score) <= _LOST
+        agree = abs(score_of(expected.outputs) - score) <= _MAX_SCORE_LOSS
         return np.full(len(found), agree), score
 
 
 class PictureTable(Table):
     """Table of predictions that also writes pictures of them."""
 
-    _written = 0  # images
+    _num_written = 0  # images
 
     def pictures(self, file: str, found: Any) -> dict[str, PIL.Image.Image]:
         """Returns the pictures of a readable image, by the end of their names."""
@@ -155,8 +155,8 @@ class PictureTable(Table):
 
     def write_pictures(self, folder: Path, file: str, found: Any) -> None:
         """Writes the pictures of an image, numbered and named as its file."""
-        self._written += 1
-        stem = f"{self._written:05d}_{Path(file).stem}"
+        self._num_written += 1
+        stem = f"{self._num_written:05d}_{Path(file).stem}"
         for end, picture in (self.pictures(file, found) if found.ok else {}).items():
             with files.atomic_path(folder / f"{stem}{end}") as temporary:
                 picture.save(temporary)
@@ -174,7 +174,7 @@ def with_image_size(
     largest: int,
     multiples: Sequence[int],
 ) -> RunConfig:
-    """Returns a configuration in which a model sees whole images, by default at their median size.
+    """Returns a configuration that resizes whole images, by default to their median size.
 
     Args:
         config: The configuration.
@@ -194,13 +194,13 @@ def with_image_size(
 
 
 def sheet(
-    images: Sequence[np.ndarray], titles: Sequence[str] | None = None, below: float = 0.0
+    images: Sequence[np.ndarray], titles: Sequence[str] | None = None, margin: float = 0.0
 ) -> Any:
-    """Draws images, at most four in a row, with a margin of `below` inches; returns the figure."""
+    """Draws images, at most four in a row, with a lower margin in inches; returns the figure."""
     columns = min(4, len(images))
     rows = -(-len(images) // columns)
     height = 3.0 * np.median([image.shape[0] / image.shape[1] for image in images])
-    figure, grid = tiles(rows, columns, 3.0 * columns, (height + 0.2) * rows + below)
+    figure, grid = tiles(rows, columns, 3.0 * columns, (height + 0.2) * rows + margin)
     for axes, image, title in zip(grid.ravel(), images, titles or [""] * len(images), strict=False):
         show(axes, image)
         axes.set_title(shorten(title), fontsize=7)
@@ -217,7 +217,7 @@ def json_rows(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return [{k: None if v != v else v for k, v in row._asdict().items()} for row in rows]
 
 
-def some(examples: data.Examples, number: int = SHOWN) -> data.Examples:
+def evenly_spaced(examples: data.Examples, number: int = SHOWN) -> data.Examples:
     """Returns a few of the images, evenly spaced."""
     return examples.subset(np.unique(np.linspace(0, len(examples) - 1, number).astype(int)))
 

@@ -231,9 +231,9 @@ class Client:
 
 def _concatenate(outputs: list[np.ndarray]) -> np.ndarray:
     """Joins the outputs of several requests, whose largest images may differ in size."""
-    sides = [max(sizes) for sizes in zip(*(each.shape[1:] for each in outputs), strict=True)]
+    sides = [max(sizes) for sizes in zip(*(array.shape[1:] for array in outputs), strict=True)]
     arrays = []
-    for each in outputs:
-        padding = [(0, side - size) for side, size in zip(sides, each.shape[1:], strict=True)]
-        arrays.append(np.pad(each, [(0, 0), *padding], constant_values=255))
+    for array in outputs:
+        padding = [(0, side - size) for side, size in zip(sides, array.shape[1:], strict=True)]
+        arrays.append(np.pad(array, [(0, 0), *padding], constant_values=255))
     return np.concatenate(arrays)

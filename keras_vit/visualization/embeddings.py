@@ -141,8 +141,8 @@ def _single_layer(model: keras.Model, kind: type) -> Any:
     return matching[0]
 
 
-_MOST_TILES = 7  # pictures per side of the grid, as in the paper
-_IN_A_ROW = 7
+_MAX_TILES = 7  # pictures per side of the grid, as in the paper
+_NUM_COLUMNS = 7
 
 
 def position_similarity_plot(similarity: np.ndarray) -> Figure:
@@ -161,7 +161,7 @@ def position_similarity_plot(similarity: np.ndarray) -> Figure:
         (11, 29)
     """
     h, w = similarity.shape[:2]
-    rows, columns = (np.arange(0, n, math.ceil(n / _MOST_TILES)) for n in (h, w))
+    rows, columns = (np.arange(0, n, math.ceil(n / _MAX_TILES)) for n in (h, w))
     selected = np.asarray(similarity, np.float64)[np.ix_(rows, columns)]
     framed = np.pad(selected, [(0, 0), (0, 0), (0, 1), (0, 1)], constant_values=np.nan)
     mosaic = framed.swapaxes(1, 2).reshape(len(rows) * (h + 1), -1)[:-1, :-1]
@@ -201,8 +201,8 @@ def filter_plot(components: np.ndarray) -> Figure:
             "`components` must be images of shape (number, P, Q, C) with one or three channels. "
             f"Received: an array of the shape {components.shape}"
         )
-    rows = math.ceil(len(components) / _IN_A_ROW)
-    figure, grid = tiles(rows, _IN_A_ROW, _IN_A_ROW * 0.85, rows * 0.85 + 0.1)
+    rows = math.ceil(len(components) / _NUM_COLUMNS)
+    figure, grid = tiles(rows, _NUM_COLUMNS, _NUM_COLUMNS * 0.85, rows * 0.85 + 0.1)
     for axes, component in zip(grid.ravel(), components, strict=False):
         farthest = max(float(np.abs(component).max()), 1e-12)
         show(axes, (component / farthest + 1) * 127.5, interpolation="nearest")

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-_SMALLEST = 1e-12  # lower bound of a probability before its logarithm
-_WIDEST = 20.0  # a temperature lies between 1 / 20 and 20
+_MIN_PROBABILITY = 1e-12  # lower bound of a probability before its logarithm
+_MAX_TEMPERATURE = 20.0  # a temperature lies between 1 / 20 and 20
 _FOLDS = 2
-_FEWEST = 100  # images to choose a model's temperature on
-_SMALLEST_CHANGE = 0.01  # of a temperature, relative to 1
-_ENOUGH = 20_000  # images, enough to fit a temperature
+_MIN_IMAGES = 100  # images to choose a model's temperature on
+_MIN_CHANGE = 0.01  # of a temperature, relative to 1
+_MAX_IMAGES = 20_000  # images to fit a temperature on
 _MOST_NUMBERS = 20_000_000  # probabilities to fit on: 160 MB in float64
 _BLOCK = 4096  # rows converted to float64 at a time
 
@@ -86,18 +86,18 @@ def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
     Reference: section 4.2 of https://arxiv.org/abs/1706.04599
     """
     scores = np.asarray(probabilities)
-    step = -(-len(scores) // min(_ENOUGH, max(1, _MOST_NUMBERS // scores.shape[1])))
+    step = -(-len(scores) // min(_MAX_IMAGES, max(1, _MOST_NUMBERS // scores.shape[1])))
     true = np.asarray(labels)[::step]
     scores = scores[::step].astype(np.float64)
-    logits = np.log(np.maximum(scores, _SMALLEST))
+    logits = np.log(np.maximum(scores, _MIN_PROBABILITY))
 
     def loss(log_temperature: float) -> float:
         scaled = special.log_softmax(logits / np.exp(log_temperature), axis=1)
         return float(-scaled[np.arange(len(true)), true].mean())
 
-    limit = np.log(_WIDEST)
+    limit = np.log(_MAX_TEMPERATURE)
     optimum = optimize.minimize_scalar(loss, bounds=(-limit, limit), method="bounded")
-    at_bounds = {loss(sign * limit): _WIDEST**sign for sign in (-1, 1)}
+    at_bounds = {loss(sign * limit): _MAX_TEMPERATURE**sign for sign in (-1, 1)}
     lowest = min(at_bounds)
     return at_bounds[lowest] if lowest <= optimum.fun else float(np.exp(optimum.x))
 
@@ -138,7 +138,7 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
     # A temperature changes the confidence of a prediction, not the predicted class.
     after = reliability(_cross_fitted(true, scores, seed)[0], correct)
     best = fit_temperature(true, scores)
-    within_bounds = 1 / _WIDEST < best < _WIDEST
+    within_bounds = 1 / _MAX_TEMPERATURE < best < _MAX_TEMPERATURE
     return Calibration(before, after, best if within_bounds else None)
 
 
@@ -149,12 +149,12 @@ def choose_temperature(labels: ArrayLike, probabilities: ArrayLike, seed: int = 
     half. With fewer than 100 images the temperature is 1.
     """
     true, scores = np.asarray(labels), np.asarray(probabilities)
-    if len(true) < _FEWEST:
+    if len(true) < _MIN_IMAGES:
         return 1.0
-    log_likelihoods = np.log(np.maximum(scores[np.arange(len(true)), true], _SMALLEST))
+    log_likelihoods = np.log(np.maximum(scores[np.arange(len(true)), true], _MIN_PROBABILITY))
     best = fit_temperature(true, scores)
     improves = _cross_fitted(true, scores, seed)[1].mean() > log_likelihoods.mean()
-    usable = 1 / _WIDEST < best < _WIDEST and abs(best - 1) > _SMALLEST_CHANGE
+    usable = 1 / _MAX_TEMPERATURE < best < _MAX_TEMPERATURE and abs(best - 1) > _MIN_CHANGE
     return best if improves and usable else 1.0
 
 
@@ -170,11 +170,11 @@ def _cross_fitted(true: np.ndarray, scores: np.ndarray, seed: int) -> tuple[np.n
             probabilities = with_temperature(scores[block], temperature)
             confidence[block] = probabilities.max(axis=1)
             true_probabilities = probabilities[np.arange(len(block)), true[block]]
-            logs[block] = np.log(np.maximum(true_probabilities, _SMALLEST))
+            logs[block] = np.log(np.maximum(true_probabilities, _MIN_PROBABILITY))
     return confidence, logs
 
 
 def with_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """Returns the probabilities (N, K) after dividing their logits by a temperature."""
     scores = np.asarray(probabilities, np.float64)
-    return special.softmax(np.log(np.maximum(scores, _SMALLEST)) / temperature, axis=1)
+    return special.softmax(np.log(np.maximum(scores, _MIN_PROBABILITY)) / temperature, axis=1)

@@ -46,10 +46,10 @@ def conformal_threshold(labels: ArrayLike, probabilities: ArrayLike, coverage: f
 
 
 def upper_bound(values: np.ndarray, fraction: float, largest: float) -> float:
-    """Returns a bound that a new value, drawn like N others, exceeds with 1 - `fraction` at most.
+    """Returns a bound that a new value exceeds with a probability of at most 1 - `fraction`.
 
-    The bound is between two of the values, so that runtimes with other rounding errors decide the
-    same, or between the highest and `largest`. `fraction` is at most N / (N + 1).
+    The new value is drawn like the N `values`. The bound is between two of them, so that rounding
+    errors change no decision, or between the highest and `largest`. `fraction` <= N / (N + 1).
     """
     ascending = [*np.sort(values), largest]
     num_below = math.ceil(round((len(values) + 1) * fraction, 9))
@@ -64,8 +64,8 @@ def prediction_set(probabilities: Any, preprocessing: Preprocessing) -> Any:
     ops: Any = np if isinstance(probabilities, np.ndarray) else keras.ops
     highest = ops.max(probabilities, axis=-1, keepdims=True)
     # A minimum of the two bounds would limit integers of TFLite to the range of the threshold.
-    above = probabilities >= np.float32(preprocessing.set_threshold or 0)
-    return ops.logical_or(above, probabilities >= highest)
+    above_threshold = probabilities >= np.float32(preprocessing.set_threshold or 0)
+    return ops.logical_or(above_threshold, probabilities >= highest)
 
 
 def set_outputs(probabilities: Any, preprocessing: Preprocessing) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.weights.whole_models import load_model
 
-_SMALLEST = 1e-7  # lower bound of a probability before its logarithm
+_MIN_PROBABILITY = 1e-7  # lower bound of a probability before its logarithm
 
 
 class DistillationObjective(ClassificationObjective):
@@ -73,7 +73,7 @@ class DistillationObjective(ClassificationObjective):
             loss = ops.categorical_crossentropy(targets, student_logits, from_logits=True)
         else:
             tau = self.temperature
-            teacher_logits = ops.log(ops.maximum(probabilities, _SMALLEST)) / tau
+            teacher_logits = ops.log(ops.maximum(probabilities, _MIN_PROBABILITY)) / tau
             difference = ops.log_softmax(teacher_logits) - ops.log_softmax(student_logits / tau)
             loss = tau**2 * ops.sum(ops.softmax(teacher_logits) * difference, axis=-1)
         losses = (1 - self.weight) * self.losses_of(logits, y, training) + self.weight * loss

@@ -145,8 +145,8 @@ def comparison_curves(
     histories: Mapping[str, Sequence[tuple[float, float]]], metric: str = "accuracy"
 ) -> Figure:
     """Plots a validation metric of several models against epochs and against minutes."""
-    drawn = {name: np.array(rows, float) for name, rows in histories.items() if len(rows)}
-    if not drawn:
+    curves = {name: np.array(rows, float) for name, rows in histories.items() if len(rows)}
+    if not curves:
         raise ValueError(
             f"`histories` must contain at least one epoch. Received: {dict(histories)}"
         )
@@ -155,7 +155,7 @@ def comparison_curves(
         axes.set_prop_cycle(color=COLORS, marker=list(_MARKERS))
         if metric == "accuracy":
             axes.yaxis.set_major_formatter(PercentFormatter(1))
-    for name, rows in drawn.items():
+    for name, rows in curves.items():
         by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], markersize=5, label=shorten(name))
         by_time.plot(rows[:, 0], rows[:, 1], markersize=5)
     by_epoch.set(xlabel="epoch", ylabel=f"{metric} on the held-out images")

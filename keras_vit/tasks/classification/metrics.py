@@ -134,7 +134,7 @@ class Report:
 
 
 def score_table(
-    columns: Sequence[str], rows: Sequence[Any], what: str, averages: Sequence[Any] = ()
+    columns: Sequence[str], rows: Sequence[Any], unit: str, averages: Sequence[Any] = ()
 ) -> list[str]:
     """Returns the lines of a table: a row per class with the name first, and averages."""
     shown_rows = [(shorten(name), *cells) for name, *cells in rows[:LONGEST_TABLE]]
@@ -143,7 +143,7 @@ def score_table(
     def line(row: Sequence[Any]) -> str:
         return f"{row[0]:>{width}}" + "".join(f"{decimal(cell):>10}" for cell in row[1:])
 
-    lines = [line(("", *columns)), "", *map(line, shown_rows), *left_out(rows, what), ""]
+    lines = [line(("", *columns)), "", *map(line, shown_rows), *left_out(rows, unit), ""]
     return [*lines, *map(line, averages)]
 
 
@@ -159,10 +159,10 @@ def decimal(value: Any, digits: int = 4) -> str:
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
-def left_out(rows: Sequence[Any], what: str) -> list[str]:
+def left_out(rows: Sequence[Any], unit: str) -> list[str]:
     """Returns a note on how many rows a printed table omits, as a list of at most one line."""
     number = len(rows) - LONGEST_TABLE
-    return [f"... and {number} more {what} in evaluation.json"] if number > 0 else []
+    return [f"... and {number} more {unit} in evaluation.json"] if number > 0 else []
 
 
 def shorten(name: str) -> str:

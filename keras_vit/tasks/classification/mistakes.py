@@ -20,7 +20,7 @@ from keras_vit.visualization import overlay
 from keras_vit.visualization.contact_sheet import contact_sheet
 
 _METHOD = "gradient_rollout"
-_SHOWN = 32
+_NUM_DRAWN = 32
 
 
 class Mistake(NamedTuple):
@@ -47,8 +47,8 @@ class Mistake(NamedTuple):
 def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
     """Returns the indices of the mistakes with the highest confidence, rounded to 0.01%."""
     scores = np.asarray(probabilities)
-    wrong = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
-    return wrong[np.argsort(-scores[wrong].max(axis=1).round(4), kind="stable")][:number]
+    mistakes = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
+    return mistakes[np.argsort(-scores[mistakes].max(axis=1).round(4), kind="stable")][:number]
 
 
 def find_mistakes(
@@ -82,7 +82,7 @@ def draw_mistakes(
     examples: Examples, predictions: Predictions, path: str | os.PathLike[str]
 ) -> Path | None:
     """Draws the most confident mistakes of a model; returns None if the model makes no mistakes."""
-    mistakes = find_mistakes(examples, predictions, _SHOWN)
+    mistakes = find_mistakes(examples, predictions, _NUM_DRAWN)
     if not mistakes:
         return None
     captions = [f"{m.true}, predicted\n{m.predicted} ({m.confidence:.0%})" for m in mistakes]

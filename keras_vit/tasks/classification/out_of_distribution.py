@@ -84,6 +84,6 @@ def outputs(results: dict[str, Any], preprocessing: Preprocessing) -> dict[str, 
     named_outputs = {name: value for name, value in results.items() if name != "features"}
     score = named_outputs.pop("ood_score", None)
     if preprocessing.ood_threshold is not None:
-        inside = score <= np.float32(preprocessing.ood_threshold)
-        named_outputs |= {"ood_score": score, "in_distribution": inside}
+        in_distribution = score <= np.float32(preprocessing.ood_threshold)
+        named_outputs |= {"ood_score": score, "in_distribution": in_distribution}
     return named_outputs

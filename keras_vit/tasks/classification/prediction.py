@@ -117,31 +117,32 @@ def prediction(
     )
 
 
-def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
+def served_predictions(response: Mapping[str, np.ndarray]) -> list[Prediction]:
     """Creates predictions from a server's response (see docs/serving.md)."""
-    predictions, nearest = [], answer.get("nearest_images")
-    for index, ok in enumerate(answer["ok"]):
-        labels, scores = answer["top_labels"][index], answer["top_scores"][index]
+    predictions, nearest = [], response.get("nearest_images")
+    for index, ok in enumerate(response["ok"]):
+        labels, scores = response["top_labels"][index], response["top_scores"][index]
         present = None
-        if "present" in answer:
-            candidates = zip(labels, answer["top_indices"][index], strict=True)
-            present = tuple(str(label) for label, i in candidates if answer["present"][index][i])
+        if "present" in response:
+            candidates = zip(labels, response["top_indices"][index], strict=True)
+            present = tuple(str(label) for label, i in candidates if response["present"][index][i])
         set_classes = None
-        if ok and "set" in answer:
-            names = dict(zip(answer["top_indices"][index], labels, strict=True))
-            best = np.argsort(-np.asarray(answer["probabilities"][index]), kind="stable")
-            indices = [i for i in best if answer["set"][index][i]]
+        if ok and "set" in response:
+            names = dict(zip(response["top_indices"][index], labels, strict=True))
+            best = np.argsort(-np.asarray(response["probabilities"][index]), kind="stable")
+            indices = [i for i in best if response["set"][index][i]]
             set_classes = tuple(str(names.get(i, f"class {i}")) for i in indices)
+        has_score = ok and "ood_score" in response
         predictions.append(
             Prediction(
-                np.asarray(answer["probabilities"][index], np.float32),
+                np.asarray(response["probabilities"][index], np.float32),
                 tuple(map(str, labels)),
                 tuple(map(float, scores)),
                 present,
-                "" if ok else str(answer["message"][index]) or "refused by the server",
+                "" if ok else str(response["message"][index]) or "refused by the server",
                 set_classes,
-                float(answer["ood_score"][index]) if ok and "ood_score" in answer else None,
-                bool(answer["in_distribution"][index]) if ok and "ood_score" in answer else None,
+                float(response["ood_score"][index]) if has_score else None,
+                bool(response["in_distribution"][index]) if has_score else None,
                 tuple(map(str, nearest[index])) if ok and nearest is not None else None,
             )
         )

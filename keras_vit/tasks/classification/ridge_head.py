@@ -78,7 +78,7 @@ def fit_ridge(features: ArrayLike, labels: ArrayLike, classes: int, seed: int = 
     targets = np.eye(classes)[labels] - prior  # (N, K)
     scores = np.empty((len(_STRENGTHS), len(labels), classes))
     folds = StratifiedKFold(min(_FOLDS, largest), shuffle=True, random_state=seed)
-    # Classes of fewer images than folds.
+    # Some classes may have fewer images than there are folds.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         for fitted, held_out in folds.split(x, labels):
             for row, kernel in zip(scores, _kernels(x[fitted], targets[fitted]), strict=True):

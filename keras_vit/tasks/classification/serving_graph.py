@@ -186,12 +186,12 @@ def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:
     """Computes the patches' attention rollout as float32 (B, h, w) in a TensorFlow graph."""
     tokens = run["attention"][0].shape[-1]
     if run["pooling"]:
-        row = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)
+        relevance = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)
     else:
-        row = tf.constant(extractor.reading(tokens))[tf.newaxis, tf.newaxis]  # (1, 1, T)
-    # Only the pooling's row of the product is needed, so it is computed from the last block down.
+        relevance = tf.constant(extractor.reading(tokens))[tf.newaxis, tf.newaxis]  # (1, 1, T)
+    # Only one row of the product is needed, so it is computed from the last block to the first.
     for weights in reversed(run["attention"]):
         mixed = tf.reduce_mean(tf.cast(weights, tf.float32), axis=1) + tf.eye(tokens)  # (B, T, T)
-        row = row @ (mixed / tf.reduce_sum(mixed, axis=-1, keepdims=True))
+        relevance = relevance @ (mixed / tf.reduce_sum(mixed, axis=-1, keepdims=True))
     h, w = extractor.encoder.grid
-    return tf.reshape(row[:, 0, tokens - h * w :], (-1, h, w))
+    return tf.reshape(relevance[:, 0, tokens - h * w :], (-1, h, w))

@@ -53,7 +53,7 @@ from keras_vit.visualization.drawing import save_figure
 from keras_vit.weights import list_weights
 from keras_vit.weights.whole_models import load_model
 
-_MISTAKES = 12  # on the evaluation page
+_NUM_MISTAKES = 12  # on the evaluation page
 
 
 def inference_classifier(network: keras.Model) -> keras.Model:
@@ -207,7 +207,7 @@ class Classification(Task):
         return ClassificationDetails(
             scores=evaluation.result,
             calibration=calibrate(labels, probabilities) if exclusive else None,
-            mistakes=find_mistakes(examples, evaluation.found, _MISTAKES, model),
+            mistakes=find_mistakes(examples, evaluation.found, _NUM_MISTAKES, model),
             slices=slice_accuracies(labels, probabilities.argmax(axis=1), examples.columns),
         )
 

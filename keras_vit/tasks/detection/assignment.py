@@ -10,8 +10,8 @@ from typing import Any
 
 from keras import ops
 
-_TINY = 1e-9  # pixels
-_LEAST = 1e-30  # product of powers of a score and an IoU
+_MIN_AREA = 1e-9  # pixels, against division by zero
+_FLOOR = 1e-30  # product of powers of a score and an IoU
 # Exponents of score and IoU; https://arxiv.org/abs/2108.07755 has 1 and 6.
 _SCORE_POWER, _IOU_POWER = 0.5, 6.0
 
@@ -25,10 +25,10 @@ def overlaps(first: Any, second: Any) -> tuple[Any, Any]:
     end = ops.minimum(first[..., 2:], second[..., 2:])
     areas = [ops.prod(ops.maximum(box[..., 2:] - box[..., :2], 0), -1) for box in (first, second)]
     intersection = ops.prod(ops.maximum(end - begin, 0), -1)
-    union = ops.maximum(areas[0] + areas[1] - intersection, _TINY)
+    union = ops.maximum(areas[0] + areas[1] - intersection, _MIN_AREA)
     begin = ops.minimum(first[..., :2], second[..., :2])
     end = ops.maximum(first[..., 2:], second[..., 2:])
-    hull = ops.maximum(ops.prod(end - begin, -1), _TINY)
+    hull = ops.maximum(ops.prod(end - begin, -1), _MIN_AREA)
     return intersection / union, intersection / union - (hull - union) / hull
 
 
@@ -66,7 +66,7 @@ def assign(boxes: Any, scores: Any, centers: Any, objects: Any, cells: int) -> t
     chosen = chosen * best  # one object for each cell
     fit = fit * chosen
     highest = ops.max(iou * chosen, axis=-1, keepdims=True)
-    target = fit / ops.maximum(ops.max(fit, axis=-1, keepdims=True), _LEAST) * highest  # (B, M, A)
+    target = fit / ops.maximum(ops.max(fit, axis=-1, keepdims=True), _FLOOR) * highest  # (B, M, A)
     by_cell = ops.transpose(chosen, (0, 2, 1))  # (B, A, M)
     target_scores = ops.matmul(ops.transpose(target, (0, 2, 1)), classes)
     return ops.matmul(by_cell, true), target_scores

@@ -15,7 +15,7 @@ from keras_vit.models.detector import STRIDES
 from keras_vit.tasks.detection.assignment import assign, in_crowds, overlaps
 from keras_vit.tasks.objective import Objective
 
-_CELLS = 10  # for each object
+_CELLS_PER_OBJECT = 10
 _BOX_WEIGHT = 2.5  # of the boxes' loss; that of the scores is 1
 
 
@@ -47,7 +47,7 @@ class DetectionObjective(Objective):
         return losses, losses
 
 
-def cells_loss(outputs: Any, objects: Any, centers: Any, cells: int = _CELLS) -> Any:
+def cells_loss(outputs: Any, objects: Any, centers: Any, cells: int = _CELLS_PER_OBJECT) -> Any:
     """Returns the loss (B,) of boxes and logits (B, A, 4 + K) for objects (B, M, 6)."""
     boxes, logits = outputs[..., :4], outputs[..., 4:]
     centers = ops.convert_to_tensor(centers)

@@ -21,9 +21,9 @@ from keras_vit.tasks.detection.figures import boxes_on
 from keras_vit.tasks.detection.report import SHOWN_SCORE
 from keras_vit.tasks.task import Prediction
 
-MOST = 300  # objects of an image
-CANDIDATES = 1000  # cells with the highest scores
-OVERLAP = 0.5  # IoU of two boxes of a class, of which one is suppressed
+MAX_OBJECTS = 300  # objects of an image
+MAX_CANDIDATES = 1000  # cells with the highest scores
+MAX_OVERLAP = 0.5  # IoU of two boxes of a class, of which one is suppressed
 
 Sides = tuple[int, int]
 
@@ -40,12 +40,12 @@ def found_objects(output: np.ndarray, preprocessing: Preprocessing, sides: Sides
         Box (first row, first column, last row, last column, in pixels), score and class.
     """
     scores, labels = output[:, 4:].max(axis=1), output[:, 4:].argmax(axis=1)
-    best = np.argsort(-scores, kind="stable")[:CANDIDATES]
-    best = best[suppressed(output[best, :4], labels[best])]
+    order = np.argsort(-scores, kind="stable")[:MAX_CANDIDATES]
+    order = order[suppressed(output[order, :4], labels[order])]
     geometry = centered_geometry(np.array(sides), preprocessing)
-    boxes = uncut_boxes(output[best, :4], geometry, preprocessing.size)
+    boxes = uncut_boxes(output[order, :4], geometry, preprocessing.size)
     boxes = np.clip(boxes, 0, np.tile(sides, 2))
-    return np.column_stack([boxes, scores[best], labels[best]]).astype(np.float32)
+    return np.column_stack([boxes, scores[order], labels[order]]).astype(np.float32)
 
 
 def suppressed(boxes: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -58,12 +58,12 @@ def suppressed(boxes: np.ndarray, labels: np.ndarray) -> np.ndarray:
     selected: list[int] = []
     removed = np.zeros(len(boxes), bool)
     for index in range(len(boxes)):
-        if removed[index] or len(selected) == MOST:
+        if removed[index] or len(selected) == MAX_OBJECTS:
             continue
         selected.append(index)
         sides = np.minimum(end, end[index]) - np.maximum(begin, begin[index])
         intersections = np.prod(np.maximum(sides, 0), axis=1)
-        overlapping = intersections > OVERLAP * (areas + areas[index] - intersections)
+        overlapping = intersections > MAX_OVERLAP * (areas + areas[index] - intersections)
         removed |= overlapping & (labels == labels[index])
     return np.array(selected, int)
 
@@ -102,18 +102,18 @@ class DetectionPrediction(Prediction):
             return self.message
         labels = self.objects((1, 1))[:, 5].astype(int)
         counts = np.bincount(labels, minlength=len(self.names))
-        most = np.argsort(-counts, kind="stable")[:top]
-        return ", ".join(f"{counts[k]} {self.names[k]}" for k in most if counts[k]) or "no objects"
+        order = np.argsort(-counts, kind="stable")[:top]
+        return ", ".join(f"{counts[k]} {self.names[k]}" for k in order if counts[k]) or "no objects"
 
 
-def served_objects(answer: Mapping[str, np.ndarray]) -> list[DetectionPrediction]:
+def served_objects(response: Mapping[str, np.ndarray]) -> list[DetectionPrediction]:
     """Creates predictions from a server's response (see docs/serving.md)."""
     predictions = []
-    for index, ok in enumerate(answer["ok"]):
-        boxes, scores, classes = (answer[k][index] for k in ("boxes", "scores", "class_names"))
+    for index, ok in enumerate(response["ok"]):
+        boxes, scores, classes = (response[k][index] for k in ("boxes", "scores", "class_names"))
         names, labels = np.unique(np.asarray(classes).astype(str), return_inverse=True)
         rows = np.column_stack([boxes, scores, labels]).astype(np.float32)
-        message = "" if ok else str(answer["message"][index]) or "refused by the server"
+        message = "" if ok else str(response["message"][index]) or "refused by the server"
         find = functools.partial(_objects_of_response, rows[rows[:, 4] > 0])
         predictions.append(DetectionPrediction(tuple(names.tolist()), find, message))
     return predictions
@@ -163,9 +163,9 @@ class ObjectTable(PictureTable):
         objects = found.objects(image.shape[:2])
         return {".jpg": PIL.Image.fromarray(boxes_on(image, objects, objects[:, 5], found.names))}
 
-    def _objects(self, file: str, found: DetectionPrediction, least: float) -> list[Any]:
+    def _objects(self, file: str, found: DetectionPrediction, min_score: float) -> list[Any]:
         if not found.ok:
             return []
         sides = pixels_of(file, self._preprocessing).shape[:2]
-        objects = found.objects(sides, least)
+        objects = found.objects(sides, min_score)
         return [[*row[:5], int(row[5])] for row in objects.astype(float).round(4).tolist()]

@@ -1,4 +1,4 @@
-"""Scores of detection, average precision as defined by COCO, in the images' own pixels.
+"""Scores of detection, average precision as defined by COCO, at the images' original size.
 
 Letters: N images; M objects; K classes.
 """
@@ -16,7 +16,7 @@ from keras_vit.arguments import require_package, text_table
 from keras_vit.tasks.dense import json_rows, score_cells
 
 SHOWN_SCORE = 0.3  # of boxes that are drawn, and counted as false alarms
-_MATCHED = 0.5  # lowest IoU of an object that is detected
+_MIN_IOU = 0.5  # lowest IoU of an object that is detected
 _AREAS = ("all", "small", "medium", "large")
 
 
@@ -187,7 +187,7 @@ def errors_of(objects: np.ndarray, predicted: np.ndarray) -> tuple[int, int]:
     num_matched = 0
     for row in ious:
         match = row.argmax()
-        if row[match] >= _MATCHED:
+        if row[match] >= _MIN_IOU:
             num_matched += 1
             ious[:, match] = 0
     return len(objects) - num_matched, len(predicted) - num_matched

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_vit.data.geometry import centered_geometry
 from keras_vit.tasks.detection.assignment import overlaps
-from keras_vit.tasks.detection.prediction import CANDIDATES, MOST, OVERLAP
+from keras_vit.tasks.detection.prediction import MAX_CANDIDATES, MAX_OBJECTS, MAX_OVERLAP
 from keras_vit.tasks.detection.report import SHOWN_SCORE
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
 
@@ -36,16 +36,16 @@ class ServedDetection(ServedModel):
         """Returns the objects in encoded images in a string tensor of shape (B,)."""
         images = self._read(image_bytes)
         cells = self.answer_pixels(images.pixels)[self._output]
-        max_boxes = min(MOST, cells.shape[1])
+        max_boxes = min(MAX_OBJECTS, cells.shape[1])
         highest = tf.reduce_max(cells[..., 4:], axis=-1)
-        scores, best = tf.math.top_k(highest, min(CANDIDATES, cells.shape[1]))
+        scores, best = tf.math.top_k(highest, min(MAX_CANDIDATES, cells.shape[1]))
         rows = tf.gather(cells, best, batch_dims=1)
 
         def objects(inputs: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
             boxes, scores, labels, sides = inputs
             same_class = tf.cast(labels[:, tf.newaxis] == labels, tf.float32)
             ious = overlaps(boxes[:, tf.newaxis], boxes[tf.newaxis])[0] * same_class  # (A, A)
-            keep = tf.image.non_max_suppression_overlaps(ious, scores, max_boxes, OVERLAP)
+            keep = tf.image.non_max_suppression_overlaps(ious, scores, max_boxes, MAX_OVERLAP)
             begin, crop, _ = centered_geometry(sides, self.preprocessing)
             factor = tf.cast(crop, tf.float32) / self.preprocessing.size
             boxes = boxes * tf.tile(factor, [2]) + tf.tile(tf.cast(begin, tf.float32), [2])

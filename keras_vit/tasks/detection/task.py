@@ -30,8 +30,8 @@ from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Task
 from keras_vit.visualization.drawing import save_figure
 
-_AGREEING = 0.99  # IoU of the boxes of a cell
-_LARGEST = 416  # pixels of the longer side, by default
+_MIN_IOU = 0.99  # IoU of the boxes of a cell
+_MAX_SIDE = 416  # pixels of the longer side, by default
 
 
 class Detection(DenseTask):
@@ -72,7 +72,7 @@ class Detection(DenseTask):
         patch = zoo.constructor(config.model).config.stride
         steps = [math.lcm(STRIDES[-1], step) for step in patch]
         sides = [target.sides for target in examples.targets]
-        return cls(with_image_size(config, lambda: sides, _LARGEST, steps))
+        return cls(with_image_size(config, lambda: sides, _MAX_SIDE, steps))
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         encoder = build_encoder(self.config, dtype, examples.class_names, pooling="none")
@@ -97,7 +97,7 @@ class Detection(DenseTask):
         """Returns whether the boxes and the scores of all cells of each image agree."""
         ious = np.asarray(overlaps(found[..., :4], expected[..., :4])[0])
         differences = np.abs(found - expected)[..., 4:].max(axis=(1, 2))
-        return (ious.min(axis=1) >= _AGREEING) & (differences <= close)
+        return (ious.min(axis=1) >= _MIN_IOU) & (differences <= close)
 
     def draw_found(self, image: np.ndarray, found: Any, names: Sequence[str]) -> np.ndarray:
         shown = found[found[:, 4] >= SHOWN_SCORE]

@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_vit import data, models
 from keras_vit.runs.run_folder import RunFolder
-from keras_vit.tasks.dense import some
+from keras_vit.tasks.dense import evenly_spaced
 from keras_vit.tasks.masked_autoencoder.objective import (
     MaskedAutoencoderObjective,
     reconstructions,
@@ -26,7 +26,8 @@ class MaskedAutoencoder(Pretraining):
     def draw_training(
         self, run: RunFolder, objective: Any, validation: data.Examples
     ) -> dict[str, Path]:
-        examples, preprocessing = some(validation), models.preprocessing_of(objective.network)
+        examples = evenly_spaced(validation)
+        preprocessing = models.preprocessing_of(objective.network)
         batches = data.evaluation_dataset(examples, preprocessing, batch_size=len(examples))
         images, _ = next(iter(batches))
         columns = (

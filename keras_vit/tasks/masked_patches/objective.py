@@ -121,7 +121,7 @@ class MaskedPatchesObjective(Objective):
             patches, (-1, self.encoder.num_patches, self.encoder.patch_values // channels, channels)
         )
         pixels = self.encoder.preprocessing.unscale(ops.mean(values, axis=2))  # (B, N, C)
-        # The mean of up to 1000 integers is this close below a limit only by rounding.
+        # A mean of up to 1000 integers is less than 1e-3 below a limit only by rounding.
         bins = ops.floor((pixels + 1e-3) / (256 // _LEVELS))
         bins = ops.cast(ops.clip(bins, 0, _LEVELS - 1), "int32")
         place_values = [_LEVELS**power for power in reversed(range(channels))]

@@ -16,7 +16,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from keras_vit.arguments import text_table
 from keras_vit.visualization.drawing import plots, shorten
 
-_DRAWN = 6  # targets
+_MAX_TARGETS = 6  # targets
 
 
 class TargetErrors(NamedTuple):
@@ -75,7 +75,7 @@ class RegressionReport:
 
 def scatter_plot(report: RegressionReport) -> Any:
     """Plots predicted against true values, for at most six targets; returns the figure."""
-    errors = report.errors[:_DRAWN]
+    errors = report.errors[:_MAX_TARGETS]
     figure, _ = plots(3.2 * len(errors), 3.2, 1, len(errors))
     for index, (axes, row) in enumerate(zip(figure.axes, errors, strict=True)):
         true, predicted = report.targets[:, index], report.values[:, index]

@@ -1,4 +1,4 @@
-"""Scores of segmentation, from counts of pixels in the images' own size.
+"""Scores of segmentation, from counts of pixels at the images' original size.
 
 Letters: N images; K classes; H, W height and width.
 """
@@ -18,7 +18,7 @@ from keras_vit.data.masks import IGNORED
 from keras_vit.tasks.dense import json_rows, score_cells
 
 _TOLERANCE = 0.0075  # of a boundary, as a fraction of the image's diagonal
-_DRAWS = 1000  # of the bootstrap
+_REPEATS = 1000  # of the bootstrap
 
 
 class ClassScores(NamedTuple):
@@ -61,11 +61,11 @@ class SegmentationReport:
         size, counts, boundaries = len(names), [], []
         confusion = np.zeros((size, size), np.int64)
         for true, predicted in pairs:
-            inner, of_image = _pixels(true, predicted, size)
-            confusion += inner
-            counts.append(of_image)
-            visible = np.where(true == IGNORED, IGNORED, predicted)
-            boundaries.append(_boundaries(true, visible, size))
+            image_confusion, image_counts = _pixels(true, predicted, size)
+            confusion += image_confusion
+            counts.append(image_counts)
+            valid = np.where(true == IGNORED, IGNORED, predicted)
+            boundaries.append(_boundaries(true, valid, size))
         return cls(names, confusion, np.array(counts), np.array(boundaries, np.float32))
 
     @functools.cached_property
@@ -98,7 +98,7 @@ class SegmentationReport:
     def interval(self) -> tuple[float, float]:
         """95% interval of the mean IoU, by a bootstrap over the images."""
         rng, number = np.random.default_rng(0), len(self.counts)
-        resamples = (rng.multinomial(number, np.full(number, 1 / number)) for _ in range(_DRAWS))
+        resamples = (rng.multinomial(number, np.full(number, 1 / number)) for _ in range(_REPEATS))
         means = [np.nanmean(_ious(np.tensordot(weights, self.counts, 1))) for weights in resamples]
         low, high = np.quantile(means, (0.025, 0.975))
         return float(low), float(high)
@@ -145,9 +145,9 @@ def _pixels(true: np.ndarray, predicted: np.ndarray, size: int) -> tuple[np.ndar
     """Returns the confusion (K, K) of one image, and its counts (3, K)."""
     valid = true != IGNORED
     indices = true[valid].astype(np.int64) * (size + 1) + np.minimum(predicted[valid], size)
-    matrix = np.bincount(indices, minlength=size * (size + 1)).reshape(size, size + 1)
-    inner = matrix[:, :size]
-    return inner, np.array([inner.diagonal(), matrix.sum(axis=1), inner.sum(axis=0)])
+    counts = np.bincount(indices, minlength=size * (size + 1)).reshape(size, size + 1)
+    confusion = counts[:, :size]
+    return confusion, np.array([confusion.diagonal(), counts.sum(axis=1), confusion.sum(axis=0)])
 
 
 def _ious(counts: np.ndarray) -> np.ndarray:

@@ -17,11 +17,11 @@ from keras_vit.visualization.drawing import palette
 class ServedSegmentation(ServedModel):
     """Serving functions of a segmentation (see `ServedModel`).
 
-    `answer_bytes` returns, for each image in its own size, `class_map`, uint8 (B, H, W), padded at
-    the right and at the bottom with 255; `height` and `width`, int32 (B,); and `png_bytes`, string
-    (B,), the classes as an image in the colors of the figures. `logits` returns `logits`, float32
-    (B, h, w, K), and `confidence` the probability of the class of each pixel, uint8 (B, H, W), in
-    units of 1/255.
+    `answer_bytes` returns, for each image at its original size, `class_map`, uint8 (B, H, W),
+    padded at the right and at the bottom with 255; `height` and `width`, int32 (B,); and
+    `png_bytes`, string (B,), the classes as an image in the colors of the figures. `logits` returns
+    `logits`, float32 (B, h, w, K), and `confidence` the probability of the class of each pixel,
+    uint8 (B, H, W), in units of 1/255.
     """
 
     def signatures(self) -> dict[str, Signature]:
