@@ -48,8 +48,8 @@ def check_activations(context: DoctorContext) -> list[Finding]:
         )
     if invalid:  # all later outputs are NaN as well
         return findings
-    dead_shares, largest, first_invalid = _layer_statistics(context)
-    dead = {name: share for name, share in dead_shares.items() if share > _TOO_MANY}
+    shares, largest, first_invalid = _layer_statistics(context)
+    dead = {name: share for name, share in shares.items() if share > _TOO_MANY}
     if dead:
         dead_layers = arguments.shortlist([f"{name} {share:.0%}" for name, share in dead.items()])
         findings.add(
@@ -58,15 +58,15 @@ def check_activations(context: DoctorContext) -> list[Finding]:
             "Dead units have zero gradients, because the learning rate was too high or the "
             "inputs are far from mean 0. Train again with a lower learning rate, or with "
             "normalization or a leaky activation.",
-            f"In {len(dead)} of {len(dead_shares)} layers, more than {_TOO_MANY:.0%} of the units "
+            f"In {len(dead)} of {len(shares)} layers, more than {_TOO_MANY:.0%} of the units "
             f"are zero for all {min(_OBSERVED_IMAGES, len(context.pixels))} images: {dead_layers}.",
             dead=dead,
         )
     exploding = {name: value for name, (value, limit) in largest.items() if value > limit}
     layer = max(exploding or largest, key=lambda name: largest[name][0], default="")
+    highest = largest[layer][0] if layer else 0.0
     if exploding or first_invalid:
-        peak = largest[layer][0] if layer else 0.0
-        summary = f"The largest activation is {peak:.3g}, in {layer!r}." if layer else ""
+        summary = f"The largest activation is {highest:.3g}, in {layer!r}." if layer else ""
         if first_invalid:
             summary = f"{first_invalid!r} is the first layer whose output is not finite. {summary}"
         in_float16 = any(largest[name][1] == _LARGE_IN_HALF for name in exploding)
@@ -80,13 +80,10 @@ def check_activations(context: DoctorContext) -> list[Finding]:
             first_bad=first_invalid,
         )
     summary = f"All {len(weights)} variables and {context.raw.size} outputs are finite; "
-    highest = largest[layer][0] if layer else 0.0
     summary += f"the largest activation is {highest:.3g}; " if layer else ""
-    most = max(dead_shares.values(), default=0.0)
+    most = max(shares.values(), default=0.0)
     summary += f"at most {most:.0%} of a layer's units are always zero."
-    if findings:
-        return findings
-    return findings.fine("activations", evidence=summary, silent=dead_shares, largest=highest)
+    return findings or findings.fine("activations", "", summary, silent=shares, largest=highest)
 
 
 def _layer_statistics(context: DoctorContext) -> tuple[dict[str, float], dict[str, Any], str]:

@@ -62,10 +62,8 @@ class DoctorContext:
         self.input_dtype = str(inputs[0].dtype) if inputs else "float32"
         self.learning_rate = learning_rate
         self.batch_size, self.range_steps = batch_size, range_steps
-        if preprocessing is None:
-            self.preprocessing, self.known = preprocessing_for(model)
-        else:
-            self.preprocessing, self.known = preprocessing, True
+        pair = preprocessing_for(model) if preprocessing is None else (preprocessing, True)
+        self.preprocessing, self.known = pair
         names = self.preprocessing.class_names
         if names and len(names) == 1 and not self.preprocessing.thresholds:
             names = (f"not {names[0]}", *names)  # one sigmoid output, two classes

@@ -24,7 +24,7 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     try:
         if context.config is not None:
             param_groups.set_trainable(model, context.config.recipe.trainable)
-        trained = {id(variable) for variable in model.trainable_variables}
+        trained_ids = {id(variable) for variable in model.trainable_variables}
     finally:
         for variable, flag in zip(model.weights, flags, strict=True):
             variable.trainable = flag
@@ -38,22 +38,21 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
         or not keras.backend.is_float_dtype(v.dtype)
     }
     parameters = [v for v in model.weights if id(v) not in statistics]
-    frozen = [v for v in parameters if id(v) not in trained]
+    frozen = [v for v in parameters if id(v) not in trained_ids]
     total, num_frozen = (sum(math.prod(v.shape) for v in some) for some in (parameters, frozen))
-    num_trained = total - num_frozen
+    trained = total - num_frozen
     layers = list(dict.fromkeys(_layer_of(v) for v in frozen))
     head = head_of(model, context.raw.shape[1])
-    share = num_trained / max(total, 1)
-    evidence = f"{num_trained:,} of {total:,} parameters are trained ({share:.1%})"
+    evidence = f"{trained:,} of {total:,} parameters are trained ({trained / max(total, 1):.1%})"
     evidence += f"; frozen layers: {arguments.shortlist(layers)}." if layers else "."
-    findings = Findings(evidence, {"trained": num_trained, "total": total, "frozen_layers": layers})
-    if not num_trained:
+    findings = Findings(evidence, {"trained": trained, "total": total, "frozen_layers": layers})
+    if not trained:
         return findings.add(
             "serious" if total else "note",
             "no trainable parameters",
             "Set trainable = True on the layers to train, and then compile the model again.",
         )
-    if head and not any(id(v) in trained for v in head):
+    if head and not any(id(v) in trained_ids for v in head):
         return findings.serious(
             "classifier frozen",
             "Set trainable = True on the classifier, especially if it is new, and compile the "

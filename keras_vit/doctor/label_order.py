@@ -31,17 +31,15 @@ def check_labels(context: DoctorContext) -> list[Finding]:
     # Of two classes, both shifts are the swap that the permutation finds.
     shifted = {shift: (labels + shift) % classes for shift in ((1, -1) if classes > 2 else ())}
     accuracies = {f"{by:+d}": float((predicted == new).mean()) for by, new in shifted.items()}
-    outputs, held_out = _best_permutation(context)
-    permuted = accuracy
-    if len(held_out):
-        permuted = float((predicted[held_out] == outputs[labels[held_out]]).mean())
+    outputs, test = _best_permutation(context)
+    permuted = float((predicted[test] == outputs[labels[test]]).mean()) if len(test) else accuracy
     numbers: dict[str, Any] = {"accuracy": accuracy, "accuracy_shifted": accuracies}
     numbers["accuracy_permuted"] = permuted
     listed = ", ".join(f"{shift} {value:.1%}" for shift, value in accuracies.items())
     evidence = f"Accuracy on {len(labels)} images: {accuracy:.1%}; "
     evidence += f"with labels shifted by {listed}; " if shifted else ""
     evidence += f"with the best permutation of the classes {permuted:.1%} (found on one half of "
-    evidence += f"the images, measured on the other {len(held_out)})."
+    evidence += f"the images, measured on the other {len(test)})."
     findings = Findings(evidence, numbers)
     for shift, new in shifted.items():
         if _is_better(context, np.arange(len(labels)), new):
@@ -52,7 +50,7 @@ def check_labels(context: DoctorContext) -> list[Finding]:
                 "classes from 0, and check whether only the model or only the data has an extra "
                 "class, such as background or a stray folder.",
             )
-    if len(held_out) and _is_better(context, held_out, outputs[labels[held_out]]):
+    if len(test) and _is_better(context, test, outputs[labels[test]]):
         moved = [int(k) for k in np.unique(labels) if outputs[k] != k]
         numbers["permutation"] = {class_name(context, k): int(outputs[k]) for k in moved}
         pairs = [f"{name} at {output}" for name, output in numbers["permutation"].items()]
@@ -111,17 +109,17 @@ def _best_permutation(context: DoctorContext) -> tuple[np.ndarray, np.ndarray]:
     """Returns the best output for each class, and the images held out from this search."""
     labels, predicted = context.labels, context.predicted
     half = turns(labels) % 2  # the sample is in random order
-    first, second = np.flatnonzero(half == 0), np.flatnonzero(half == 1)
+    training, test = np.flatnonzero(half == 0), np.flatnonzero(half == 1)
     # Only classes that occur, because some models have twenty thousand classes.
     rows, columns = np.unique(labels), np.union1d(labels, predicted)
     # Ties are resolved in favor of the current class order.
     counts = 0.5 * (rows[:, None] == columns)
-    places = np.searchsorted(rows, labels[first]), np.searchsorted(columns, predicted[first])
+    places = np.searchsorted(rows, labels[training]), np.searchsorted(columns, predicted[training])
     np.add.at(counts, places, 1)
     chosen = linear_sum_assignment(counts, maximize=True)
     outputs = np.arange(context.num_classes)
     outputs[rows[chosen[0]]] = columns[chosen[1]]
-    return outputs, second
+    return outputs, test
 
 
 def _is_better(context: DoctorContext, images: np.ndarray, expected: np.ndarray) -> bool:

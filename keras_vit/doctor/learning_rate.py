@@ -113,11 +113,9 @@ def judge(
     # A rate in the recommended range is not too low, even in a run of few steps.
     advised = drop <= rate <= best
     if num_steps is None or (num_steps > length / 10 and not (advised and num_steps <= length)):
-        of_run = f" (the run has {steps:,})" if steps else ""
+        note = f" (the run has {steps:,})" if steps else ""
         plural = "" if num_steps == 1 else "s"
-        takes = (
-            f"takes about {num_steps:,} step{plural}{of_run}" if num_steps else "is never reached"
-        )
+        takes = f"takes about {num_steps:,} step{plural}{note}" if num_steps else "is never reached"
         evidence += f" At this learning rate, the minimum {takes}."
         severity = "serious" if num_steps is None or num_steps > length else "warning"
         fix = f"Choose a learning rate {advice}, or train longer."

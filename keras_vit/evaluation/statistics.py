@@ -137,8 +137,7 @@ def better_than_guessing(correct: np.ndarray, labels: np.ndarray, num_classes: i
 
 def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
     """Returns whether new predictions are significantly better than the old ones."""
-    gained, lost = int((new & ~old).sum()), int((old & ~new).sum())
-    if (gained - lost) / len(new) < max(gain, 1 / len(new)):
+    won, lost = int((new & ~old).sum()), int((old & ~new).sum())
+    if (won - lost) / len(new) < max(gain, 1 / len(new)):
         return False
-    test = stats.binomtest(gained, gained + lost, 0.5, alternative="greater")
-    return bool(test.pvalue < _SIGNIFICANCE)
+    return bool(stats.binomtest(won, won + lost, 0.5, alternative="greater").pvalue < _SIGNIFICANCE)

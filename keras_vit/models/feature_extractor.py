@@ -161,12 +161,8 @@ class FeatureExtractor:
         network = cloning.clone(model, recording_layer)
         self.network = cloning.to_bfloat16(network) if precision == "bfloat16" else network
         all_layers = list(cloning.layers_of(self.network))
-
-        def of_kind(kind: type) -> list[Any]:
-            return [layer for layer in all_layers if isinstance(layer, kind)]
-
-        self.blocks = of_kind(_RecordingBlock)
-        encoders = of_kind(_RecordingEncoder)
+        self.blocks = [layer for layer in all_layers if isinstance(layer, _RecordingBlock)]
+        encoders = [layer for layer in all_layers if isinstance(layer, _RecordingEncoder)]
         if any(block.window_size for block in self.blocks):
             raise ValueError(
                 "`model` must attend among all tokens in every block. Received: "
@@ -179,11 +175,11 @@ class FeatureExtractor:
                 f"{len(encoders)} PatchEncoders"
             )
         self.encoder = encoders[0]
-        self._pooling = next(iter(of_kind(_RecordingPooling)), None)
-        self._token_poolings = of_kind(layers.TokenPooling)
+        self._pooling = next((x for x in all_layers if isinstance(x, _RecordingPooling)), None)
+        self._token_poolings = [x for x in all_layers if isinstance(x, layers.TokenPooling)]
         self.norm = next((layer for layer in all_layers if layer.name == "encoder_norm"), None)
-        self.patches = next(iter(of_kind(layers.Patches)))
-        self.stem = next(iter(of_kind(layers.ResNetStem)), None)
+        self.patches = next(x for x in all_layers if isinstance(x, layers.Patches))
+        self.stem = next((x for x in all_layers if isinstance(x, layers.ResNetStem)), None)
         self.source = model
 
     @classmethod

@@ -200,8 +200,7 @@ def score_features(model: keras.Model, features: np.ndarray) -> dict[str, np.nda
 
 def last_results_of(model: keras.Model) -> dict[str, Any]:
     """Returns `ScoredDense.last_results` of a model, or `{}` if it has no such layer."""
-    layers = _scored_layers(model)
-    return layers[0].last_results if layers else {}
+    return layers[0].last_results if (layers := _scored_layers(model)) else {}
 
 
 def new_classes(model: keras.Model) -> tuple[np.ndarray, NewClasses] | None:

@@ -108,10 +108,9 @@ def _page(
     )
     sections = [Section("summary", "Likely wrong labels", [intro])]
     if indices:
-        pixels = read_pixels([examples.read(i) for i in indices], preprocessing)
-        images = preprocessing.to_rgb(pixels)
+        rgb = preprocessing.to_rgb(read_pixels([examples.read(i) for i in indices], preprocessing))
         items = []
-        for image, i in zip(images, indices, strict=True):
+        for image, i in zip(rgb, indices, strict=True):
             label, alternative = int(examples.targets[i]), changes.get(i, int(predicted[i]))
             text = (
                 f"labelled {names[label]} ({probabilities[i, label]:.1%}), "

@@ -57,8 +57,7 @@ class Run(RunFolder):
 
     def training_digests(self) -> frozenset[str]:
         """Returns the file digests of all training images, shortened to 32 digits."""
-        digests = training_digests(self.split)
-        if digests:
+        if digests := training_digests(self.split):
             return digests
         # Run of an earlier version.
         computed = data.audit(self.examples("train")).digests.values()

@@ -181,11 +181,10 @@ def maps_of(extractor: FeatureExtractor, activations: Activations, method: str) 
         relevance = (activations.tokens[-2] * weights).sum(axis=-1)
         return _on_grid(np.maximum(relevance, 0), activations.grid)
     attention, pooling = activations.attention, activations.pooling
-    pooling_gradient = activations.pooling_gradient
     batch, _, tokens, _ = attention[0].shape
     token_weights = np.tile(extractor.reading(tokens), (batch, 1))  # (B, T)
-    if pooling_gradient is not None and pooling is not None and method in OF_A_CLASS:
-        token_weights = head_mean(pooling, pooling_gradient)[:, 0]
+    if activations.pooling_gradient is not None and pooling is not None and method in OF_A_CLASS:
+        token_weights = head_mean(pooling, activations.pooling_gradient)[:, 0]
     elif pooling is not None:
         token_weights = pooling.mean(axis=1)[:, 0]
     if method == "gradient_rollout":
@@ -201,8 +200,7 @@ def maps_of(extractor: FeatureExtractor, activations: Activations, method: str) 
 
 def _on_grid(relevance: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     """Drops the prefix tokens of relevance (B, T) and reshapes the rest to maps (B, h, w)."""
-    h, w = grid
-    return relevance[:, -h * w :].reshape(-1, h, w).astype(np.float32)
+    return relevance[:, -grid[0] * grid[1] :].reshape(-1, *grid).astype(np.float32)
 
 
 def rollout(attention: Sequence[np.ndarray]) -> np.ndarray:

@@ -41,7 +41,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
 
     Reference: Figure 7 (center) of https://arxiv.org/abs/2010.11929
     """
-    encoder = _single_layer(model, layers.PatchEncoder)
+    encoder = _only_layer(model, layers.PatchEncoder)
     table = keras.ops.convert_to_numpy(encoder.positions()).astype(np.float64)  # (h, w, D)
     unit = table / np.maximum(np.linalg.norm(table, axis=-1, keepdims=True), 1e-12)
     return np.einsum("ijd,kld->ijkl", unit, unit)
@@ -71,8 +71,7 @@ def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray,
     Reference: Figure 7 (left) of https://arxiv.org/abs/2010.11929
     """
     arguments.positive_int("number", number)
-    encoder = _single_layer(model, layers.PatchEncoder)
-    patches = _single_layer(model, layers.Patches)
+    encoder, patches = _only_layer(model, layers.PatchEncoder), _only_layer(model, layers.Patches)
     if any(isinstance(layer, layers.ResNetStem) for layer in layers_of(model)):
         raise ValueError(
             "`model` must embed patches of pixels; filters applied to ResNet features are not "
@@ -131,7 +130,7 @@ def token_colors(
     return colors.reshape(-1, h, w, 3)
 
 
-def _single_layer(model: keras.Model, kind: type) -> Any:
+def _only_layer(model: keras.Model, kind: type) -> Any:
     matching = [layer for layer in layers_of(model) if isinstance(layer, kind)]
     if len(matching) != 1:
         raise ValueError(

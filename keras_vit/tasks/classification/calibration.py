@@ -73,11 +73,10 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> 
     index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)  # bins (a, b]
     counts = np.bincount(index, minlength=bins)
     with np.errstate(invalid="ignore"):
-        confidences = np.bincount(index, confidence, bins) / counts
+        mean = np.bincount(index, confidence, bins) / counts
         accuracy = np.bincount(index, correct, bins) / counts
     weights = counts / max(len(correct), 1)
-    error = float(np.nansum(weights * np.abs(confidences - accuracy)))
-    return Reliability(counts, confidences, accuracy, error)
+    return Reliability(counts, mean, accuracy, float(np.nansum(weights * np.abs(mean - accuracy))))
 
 
 def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:

@@ -47,8 +47,7 @@ def confusion_matrix(report: Report) -> Figure:
     if num_total > _MAX_DRAWN:
         errors = support + counts.sum(axis=0) - 2 * counts.diagonal()
         indices = np.sort(np.argsort(-errors, kind="stable")[:_MOST_CONFUSED])
-        counts = counts[indices][:, indices]
-        note = f"\n{len(indices)} most confused of {num_total}"
+        counts, note = counts[indices][:, indices], f"\n{len(indices)} most confused of {num_total}"
     counts = counts if isinstance(counts, np.ndarray) else counts.toarray()
     shares = counts / np.maximum(support[indices, None], 1)
     num_classes = len(indices)

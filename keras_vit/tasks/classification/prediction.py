@@ -130,8 +130,8 @@ def served_predictions(response: Mapping[str, np.ndarray]) -> list[Prediction]:
         if ok and "set" in response:
             names = dict(zip(response["top_indices"][index], labels, strict=True))
             best = np.argsort(-np.asarray(response["probabilities"][index]), kind="stable")
-            indices = [i for i in best if response["set"][index][i]]
-            set_classes = tuple(str(names.get(i, f"class {i}")) for i in indices)
+            inside = [i for i in best if response["set"][index][i]]
+            set_classes = tuple(str(names.get(i, f"class {i}")) for i in inside)
         has_score = ok and "ood_score" in response
         predictions.append(
             Prediction(

@@ -105,10 +105,9 @@ class ServedClassifier(ServedModel):
         probabilities = tf.nn.softmax(logits)
         top = tf.math.top_k(probabilities, k=tf.minimum(BEST, tf.shape(names)[1]))
         labels = tf.gather(names, top.indices, batch_dims=1)
-        ood_results = run["ood_results"] | {"ood_score": score}
-        return self.guarded(
-            {**self._answer(probabilities, top, labels, ood_results), "logits": logits}, read
-        )
+        ood = run["ood_results"] | {"ood_score": score}
+        answer = self._answer(probabilities, top, labels, ood)
+        return self.guarded({**answer, "logits": logits}, read)
 
     def features(self, image_bytes: tf.Tensor) -> Answer:
         """Computes the input of the classifier for encoded images in a string tensor (B,)."""
@@ -157,8 +156,7 @@ class ServedClassifier(ServedModel):
         else:  # before the last activation
             probabilities = (tf.nn.sigmoid if multi_label else tf.nn.softmax)(found["outputs"])
         classes = probabilities.shape[1]
-        # Any number of labels may be present.
-        number = classes if multi_label else min(BEST, classes)
+        number = classes if multi_label else min(BEST, classes)  # any number of labels may apply
         top = tf.math.top_k(probabilities, k=number)  # (B, K)
         labels = self._labels.lookup(tf.cast(top.indices, tf.int64))
         outputs = self._answer(probabilities, top, labels, found["ood_results"])

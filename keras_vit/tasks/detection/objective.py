@@ -51,10 +51,8 @@ def cells_loss(outputs: Any, objects: Any, centers: Any, cells: int = _CELLS_PER
     """Returns the loss (B,) of boxes and logits (B, A, 4 + K) for objects (B, M, 6)."""
     boxes, logits = outputs[..., :4], outputs[..., 4:]
     centers = ops.convert_to_tensor(centers)
-    detached = ops.stop_gradient(outputs)
-    true, target = assign(
-        detached[..., :4], ops.sigmoid(detached[..., 4:]), centers, objects, cells
-    )
+    outputs = ops.stop_gradient(outputs)
+    true, target = assign(outputs[..., :4], ops.sigmoid(outputs[..., 4:]), centers, objects, cells)
     weight = ops.sum(target, axis=-1)  # (B, A)
     total = ops.maximum(ops.sum(weight, axis=-1), 1.0)
     cross_entropy = ops.softplus(logits) - target * logits  # (B, A, K)

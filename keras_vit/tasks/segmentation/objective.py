@@ -32,9 +32,8 @@ class MeanIoU(keras.metrics.Metric):
 
     def result(self) -> Any:
         correct, true, predicted = ops.unstack(ops.convert_to_tensor(self.counts), 3)
-        union = true + predicted - correct
         occurs = ops.cast(true > 0, "float32")
-        ious = occurs * correct / ops.maximum(union, 1.0)
+        ious = occurs * correct / ops.maximum(true + predicted - correct, 1.0)
         return ops.sum(ious) / ops.maximum(ops.sum(occurs), 1.0)
 
 

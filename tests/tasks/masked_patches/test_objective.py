@@ -188,9 +188,7 @@ def test_two_replicas_agree_with_one_device_in_the_mean(two: Devices) -> None:
     def make(model: keras.Model) -> MaskedPatchesObjective:
         objective = MaskedPatchesObjective(model)
         kernel = np.random.default_rng(3).normal(size=(WIDTH, 512))
-        objective.color_classifier.set_weights(
-            [kernel, np.zeros(512)]
-        )  # so that there is a loss to compare
+        objective.color_classifier.set_weights([kernel, np.zeros(512)])  # for a loss to compare
         return objective
 
     reports = [updates(make, where, x=images(12 * 10))[0] for where in (None, two)]
