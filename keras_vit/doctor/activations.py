@@ -12,7 +12,7 @@ from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.layer_outputs import layers_of, watched
 
-# Images of the forward pass in which layers are observed.
+# Images of the forward pass in which the outputs of layers are observed.
 _OBSERVED_IMAGES = 32
 # Activations with outputs near zero for negative inputs.
 _GATES = ("relu", "relu6", "gelu", "silu", "elu", "selu", "celu", "mish", "hard_silu")

@@ -70,7 +70,7 @@ def check_classes(context: DoctorContext) -> list[Finding]:
         )
     if empty:
         findings.add(
-            # A small sample of many classes is intended.
+            # In a small sample of many classes, some are expected to be empty.
             "warning" if len(empty) <= len(names) / 2 else "note",
             "classes without images",
             "Remove the empty class, or restore its images.",

@@ -27,7 +27,7 @@ _ADAPTIVE, _NON_ADAPTIVE = {"low": 1e-6, "high": 1.0}, {"low": 1e-5, "high": 10.
 _LEARNED = 0.7
 # Expected steps until the loss falls, if the length of the run is unknown.
 _PATIENCE = 2000
-# A loss that stays above this fraction of the initial loss is unchanged.
+# A loss that stays above this fraction of the initial loss counts as unchanged.
 _UNCHANGED = 0.99
 
 

@@ -191,7 +191,7 @@ def _sides(image: Any) -> tuple[int, int]:
 
 
 def _change(name: str, old: np.ndarray, new: np.ndarray, rows: int) -> Change:
-    """Computes the interval of the difference of two means, one of several rows."""
+    """Computes the interval of the difference of two means, one of `rows` intervals."""
     low = high = new.mean() - old.mean()
     if np.ptp(old) or np.ptp(new):  # without spread SciPy's test is not defined
         # One of the two samples may have no spread.

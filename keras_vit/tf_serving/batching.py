@@ -12,7 +12,7 @@ FILE = "batching.config"
 #: Largest batch size of the server, also for clients and warm-up requests.
 MAX_BATCH_SIZE = 16
 _LARGE_MODEL = 50_000_000  # parameters; S/16 has 22e6, B/16 86e6
-# In microseconds, for large models and others. Requests that wait for 2000 become fuller batches,
+# In microseconds, for large models and others. With 2000, batches contain more requests,
 # which lowers the 99th percentile of B/16 by a third, but costs S/16 up to 8% with one client.
 _LARGE_TIMEOUT, _TIMEOUT = 2000, 100
 _QUEUED = 32  # images of a signature; the memory of a server: docs/serving.md

@@ -103,7 +103,7 @@ class Client:
             )
         kind: type[Grpc | Rest] = Rest if "://" in address else Grpc
         self._transport = kind(address, name, version, tls, certificate, headers or {})
-        self._timeout = min(timeout, 1e7)  # more overflows in gRPC and in the operating system
+        self._timeout = min(timeout, 1e7)  # larger values overflow in gRPC and the operating system
         self._signatures: served_inputs.Signatures = {}  # empty if unknown
 
     def __enter__(self) -> Self:

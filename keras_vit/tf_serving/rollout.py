@@ -217,7 +217,7 @@ class Rollout:
             time.sleep(POLL_SECONDS)
 
     def _resolved(self, labels: Mapping[str, int]) -> bool:
-        # Not the status of a label: it contains all versions.
+        # The metadata, because the status of a label contains all versions.
         try:
             return all(
                 self._ask("/metadata", label)["model_spec"]["version"] == str(number)

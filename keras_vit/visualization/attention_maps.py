@@ -97,9 +97,9 @@ def mean_attention_distance(
             f"at least one block. Received: arrays with shapes {shapes}"
         )
     rows, columns = np.divmod(np.arange(num_patches), grid[1])
-    down = (rows[:, None] - rows) * patch_size[0]
-    across = (columns[:, None] - columns) * patch_size[1]
-    distances = np.hypot(down, across)  # (N, N)
+    vertical = (rows[:, None] - rows) * patch_size[0]
+    horizontal = (columns[:, None] - columns) * patch_size[1]
+    distances = np.hypot(vertical, horizontal)  # (N, N)
     patches = (np.asarray(a, np.float64)[..., -num_patches:, -num_patches:] for a in attention)
     return np.stack([(a * distances).sum(axis=-1).mean(axis=-1) for a in patches])
 

@@ -57,6 +57,6 @@ def cells_loss(outputs: Any, objects: Any, centers: Any, cells: int = _CELLS_PER
     total = ops.maximum(ops.sum(weight, axis=-1), 1.0)
     cross_entropy = ops.softplus(logits) - target * logits  # (B, A, K)
     score_weights = 1 - in_crowds(centers, objects) * ops.cast(weight == 0, "float32")
-    of_scores = ops.sum(ops.sum(cross_entropy, axis=-1) * score_weights, axis=-1)
-    of_boxes = ops.sum((1 - overlaps(boxes, true)[1]) * weight, axis=-1)
-    return (of_scores + _BOX_WEIGHT * of_boxes) / total
+    score_loss = ops.sum(ops.sum(cross_entropy, axis=-1) * score_weights, axis=-1)
+    box_loss = ops.sum((1 - overlaps(boxes, true)[1]) * weight, axis=-1)
+    return (score_loss + _BOX_WEIGHT * box_loss) / total

@@ -18,7 +18,7 @@ from keras_vit.data.masks import IGNORED
 from keras_vit.tasks.dense import json_rows, score_cells
 
 _TOLERANCE = 0.0075  # of a boundary, as a fraction of the image's diagonal
-_REPEATS = 1000  # of the bootstrap
+_REPEATS = 1000  # resamples of the bootstrap
 
 
 class ClassScores(NamedTuple):
