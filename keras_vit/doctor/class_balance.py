@@ -18,10 +18,11 @@ def check_classes(context: DoctorContext) -> list[Finding]:
     empty = [name for name, count in counts.items() if not count]
     rare = {name: count for name, count in check.rare.items() if count}
     fewest, most = min(filter(None, counts.values()), default=0), max(counts.values())
-    looked_at, found = len(check.audit.digests) + len(check.audit.bad), Findings()
+    num_decoded = len(check.audit.digests) + len(check.audit.bad)
+    findings = Findings()
     labels = context.preprocessing.class_names
     if labels and labels != names and context.matched == "index":
-        found.warning(
+        findings.warning(
             "classes unknown to the model",
             "Use the same class names in the data and in the model.",
             f"None of the {len(names)} classes of the data ({arguments.shortlist(names)}) is "
@@ -30,37 +31,37 @@ def check_classes(context: DoctorContext) -> list[Finding]:
             unknown=list(names),
         )
     elif context.unknown:
-        lacked = set(context.unknown)
-        number = sum(bool(lacked & set(examples.shown(i))) for i in range(len(examples)))
-        found.serious(
+        unknown = set(context.unknown)
+        num_unknown = sum(bool(unknown & set(examples.shown(i))) for i in range(len(examples)))
+        findings.serious(
             "classes unknown to the model",
             "Correct the names, leave the images out, or train with these classes.",
-            f"{number} of {len(examples)} images have a class that is not among the class names "
-            f"of the model: {arguments.shortlist(context.unknown)}.",
+            f"{num_unknown} of {len(examples)} images have a class that is not among the class "
+            f"names of the model: {arguments.shortlist(context.unknown)}.",
             unknown=list(context.unknown),
-            images=number,
+            images=num_unknown,
         )
     if bad := check.audit.bad:
-        found.serious(
+        findings.serious(
             "images that cannot be decoded",
             "Repair or remove them (keras-vit data check lists them), or train with "
             "--on-bad-image skip.",
-            f"{len(bad)} of {looked_at} images cannot be used, such as {': '.join(bad[0])}.",
+            f"{len(bad)} of {num_decoded} images cannot be used, such as {': '.join(bad[0])}.",
             bad=len(bad),
         )
     if check.refused:
         fix = "No change is needed if you only evaluate on this data."
-        found.warning("data that cannot be trained on", fix, check.refused)
+        findings.warning("data that cannot be trained on", fix, check.refused)
     if groups := check.audit.contradictions:
-        found.warning(
+        findings.warning(
             "contradicting labels",
             "Give each image only one label (keras-vit data check lists the images).",
-            f"{len(groups)} of {looked_at} images appear under several classes, such as "
+            f"{len(groups)} of {num_decoded} images appear under several classes, such as "
             f"{' = '.join(groups[0])}.",
             contradictions=len(groups),
         )
     if leaks := check.leaks:
-        found.warning(
+        findings.warning(
             "images in both splits",
             "Remove these images from one split; accuracy measured on training images is too high.",
             f"{len(leaks)} images are in both the training and the validation split, such as "
@@ -68,8 +69,8 @@ def check_classes(context: DoctorContext) -> list[Finding]:
             leaks=len(leaks),
         )
     if empty:
-        found.add(
-            # A small sample of many classes is intended.
+        findings.add(
+            # In a small sample of many classes, some are expected to be empty.
             "warning" if len(empty) <= len(names) / 2 else "note",
             "classes without images",
             "Remove the empty class, or restore its images.",
@@ -78,7 +79,7 @@ def check_classes(context: DoctorContext) -> list[Finding]:
         )
     if rare:
         listed = arguments.shortlist([f"{name}: {count}" for name, count in rare.items()])
-        found.warning(
+        findings.warning(
             "class imbalance",
             "Train with class weights (keras-vit train --set class_weights=balanced, or "
             "fit(class_weight=...) for other models), and compare the F1 score of each class.",
@@ -87,17 +88,17 @@ def check_classes(context: DoctorContext) -> list[Finding]:
             rare=rare,
             largest=most,
         )
-    seen = f"{len(examples)} images in {len(names)} classes with {fewest} to {most} images each; "
-    seen += f"{looked_at} of them were decoded."
-    return found or found.fine("classes", evidence=seen, counts=counts)
+    summary = f"{len(examples)} images in {len(names)} classes with {fewest} to {most} images "
+    summary += f"each; {num_decoded} of them were decoded."
+    return findings or findings.fine("classes", evidence=summary, counts=counts)
 
 
 def _refusal(context: DoctorContext) -> str:
     """Returns why training would reject the decodable images, or an empty string."""
     bad = {name for name, _ in context.check.audit.bad}
-    kept = [i for i, name in enumerate(context.examples.names) if name not in bad]
+    usable = [i for i, name in enumerate(context.examples.names) if name not in bad]
     try:
-        data.require_trainable(context.examples.subset(kept))
+        data.require_trainable(context.examples.subset(usable))
     except ValueError as error:
         return str(error)
     return ""

@@ -62,8 +62,8 @@ class DoctorContext:
         self.input_dtype = str(inputs[0].dtype) if inputs else "float32"
         self.learning_rate = learning_rate
         self.batch_size, self.range_steps = batch_size, range_steps
-        given = preprocessing_for(model) if preprocessing is None else (preprocessing, True)
-        self.preprocessing, self.known = given
+        pair = preprocessing_for(model) if preprocessing is None else (preprocessing, True)
+        self.preprocessing, self.known = pair
         names = self.preprocessing.class_names
         if names and len(names) == 1 and not self.preprocessing.thresholds:
             names = (f"not {names[0]}", *names)  # one sigmoid output, two classes
@@ -72,26 +72,26 @@ class DoctorContext:
         self._predicted: dict[Preprocessing, np.ndarray] = {}
         generator = np.random.default_rng(seed)
         pool = np.arange(len(examples)) if pool is None else pool
-        looked_at = _some(pool, len(examples), generator)
-        self.check = data.check(examples.subset(looked_at), progress=progress)
+        decoded = _sample_to_decode(pool, len(examples), generator)
+        self.check = data.check(examples.subset(decoded), progress=progress)
         self.matched, outputs = _match(self.preprocessing.class_names, examples.class_names)
         indices = _only_class(examples)
         indices[indices >= 0] = outputs[indices[indices >= 0]]
         usable = np.isin(np.array(examples.names)[pool], list(self.check.audit.digests))
-        known = (indices >= 0)[pool]
-        lacked = np.flatnonzero(examples.class_counts() * (outputs < 0))
-        self.unknown = tuple(examples.class_names[k] for k in lacked)
-        pool = generator.permutation(pool[usable & known])
+        has_class = (indices >= 0)[pool]
+        unknown = np.flatnonzero(examples.class_counts() * (outputs < 0))
+        self.unknown = tuple(examples.class_names[k] for k in unknown)
+        pool = generator.permutation(pool[usable & has_class])
         # One image of each class in turn; the stable sort keeps the random order within a turn.
-        chosen = pool[np.argsort(turns(indices[pool]), kind="stable")][:sample]
-        if not len(chosen):
+        sampled = pool[np.argsort(turns(indices[pool]), kind="stable")][:sample]
+        if not len(sampled):
             raise ValueError(
                 "`examples` must contain images that can be decoded and show one class of the "
                 f"model each. Received: {examples.source} with {len(examples)} images, of which "
                 f"{len(self.check.audit.bad)} cannot be decoded; classes unknown to the model: "
                 f"{', '.join(self.unknown[:20]) or 'none'}"
             )
-        self.pixels = _pixels(examples.subset(chosen), self.preprocessing)  # (N, h, w, C)
+        self.pixels = _pixels(examples.subset(sampled), self.preprocessing)  # (N, h, w, C)
         self.raw = self.predict(self.preprocessing)  # (N, K)
         if self.raw.ndim != 2 or _is_backbone(model):
             raise ValueError(
@@ -101,9 +101,9 @@ class DoctorContext:
         self.num_classes = max(self.raw.shape[1], 2)
         #: Loss of a model that predicts equal probabilities for all K classes.
         self.start = math.log(self.num_classes)
-        inside = indices[chosen] < self.num_classes
-        self.labels, self.pixels = indices[chosen][inside], self.pixels[inside]
-        self.raw = self.raw[inside]
+        has_output = indices[sampled] < self.num_classes
+        self.labels, self.pixels = indices[sampled][has_output], self.pixels[has_output]
+        self.raw = self.raw[has_output]
         self._predicted = {self.preprocessing: self.raw}
         if not len(self.labels):
             raise ValueError(
@@ -132,19 +132,19 @@ class DoctorContext:
         return self.as_probabilities(self.raw)
 
     @property
-    def guesses(self) -> np.ndarray:
+    def predicted(self) -> np.ndarray:
         """The predicted class of each image, of shape (N,)."""
         return self.probabilities.argmax(axis=1)
 
     @property
-    def right(self) -> np.ndarray:
-        """Boolean array (N,) that tells which predictions are correct."""
-        return self.guesses == self.labels
+    def correct(self) -> np.ndarray:
+        """Whether the prediction for each image is correct, bool (N,)."""
+        return self.predicted == self.labels
 
     @property
     def accuracy(self) -> float:
         """Accuracy of the model on the sample of images."""
-        return float(self.right.mean())
+        return float(self.correct.mean())
 
     @property
     def loss(self) -> float:
@@ -159,7 +159,7 @@ class DoctorContext:
     @property
     def learned(self) -> bool:
         """True if the predictions are significantly better than guessing."""
-        return better_than_guessing(self.right, self.labels, self.num_classes)
+        return better_than_guessing(self.correct, self.labels, self.num_classes)
 
     def inputs(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
         """Returns the sample, or its first `count` images, scaled by a preprocessing."""
@@ -180,10 +180,10 @@ class DoctorContext:
 
     def _call(self, batch: np.ndarray) -> np.ndarray:
         # Eager, because for few images tracing twelve blocks takes longer.
-        found: Any = self.model(batch, training=False)
-        if isinstance(found, (list, tuple, dict)):
+        outputs: Any = self.model(batch, training=False)
+        if isinstance(outputs, (list, tuple, dict)):
             return np.empty(0, "float32")  # rejected by the constructor
-        return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(found, "float32")))
+        return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32")))
 
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """Converts raw outputs (N, K) to probabilities (N, max(K, 2))."""
@@ -202,18 +202,18 @@ class DoctorContext:
 
 def _is_backbone(model: keras.Model) -> bool:
     """Returns whether a model of this package has no classifier, not even one added on top."""
-    found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
-    none = any(layer.architecture.get("classes") == 0 for layer in found)
-    return none and last_activation.ending_of(model) == "unknown"
+    metadata_layers = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
+    has_no_classes = any(layer.architecture.get("classes") == 0 for layer in metadata_layers)
+    return has_no_classes and last_activation.ending_of(model) == "unknown"
 
 
 def turns(labels: np.ndarray) -> np.ndarray:
     """Returns, for each image, how many earlier images have the same class."""
-    turn = np.zeros(len(labels), int)
+    counts = np.zeros(len(labels), int)
     for label in np.unique(labels):
-        mine = labels == label
-        turn[mine] = np.arange(mine.sum())
-    return turn
+        same_class = labels == label
+        counts[same_class] = np.arange(same_class.sum())
+    return counts
 
 
 def _match(labels: tuple[str, ...] | None, names: tuple[str, ...]) -> tuple[str, np.ndarray]:
@@ -223,13 +223,13 @@ def _match(labels: tuple[str, ...] | None, names: tuple[str, ...]) -> tuple[str,
     return "name", np.array([labels.index(name) if name in labels else -1 for name in names])
 
 
-def _some(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
+def _sample_to_decode(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
     """Selects the indices of the images to decode, half of them from `pool`."""
     if number <= _DECODED:
         return np.arange(number)
-    first = generator.permutation(pool)[: _DECODED // 2]
-    others = generator.permutation(np.setdiff1d(np.arange(number), first))
-    return np.sort(np.concatenate([first, others[: _DECODED - len(first)]]))
+    from_pool = generator.permutation(pool)[: _DECODED // 2]
+    others = generator.permutation(np.setdiff1d(np.arange(number), from_pool))
+    return np.sort(np.concatenate([from_pool, others[: _DECODED - len(from_pool)]]))
 
 
 def _only_class(examples: data.Examples) -> np.ndarray:

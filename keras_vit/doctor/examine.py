@@ -114,12 +114,12 @@ def examine(
         progress=progress is not None,
     )
     assume_best(context)
-    found: list[Finding] = []
-    for number, (what, check, needs_answers) in enumerate(CHECKS, start=1):
+    findings: list[Finding] = []
+    for number, (title, check, needs_finite_outputs) in enumerate(CHECKS, start=1):
         if progress is not None:
-            progress(f"{number}/{len(CHECKS)} {what}")
-        if needs_answers and not context.finite:
-            found.append(Finding(what, "note", "Not checked: the outputs are NaN or infinite."))
+            progress(f"{number}/{len(CHECKS)} {title}")
+        if needs_finite_outputs and not context.finite:
+            findings.append(Finding(title, "note", "Not checked: the outputs are NaN or infinite."))
         else:
-            found += check(context)
-    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+            findings += check(context)
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))

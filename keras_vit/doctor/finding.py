@@ -56,8 +56,8 @@ class Findings(list[Finding]):
         self, severity: str, name: str, fix: str = "", evidence: str = "", **numbers: Any
     ) -> Findings:
         """Appends a finding and returns the whole list."""
-        evidence, given = evidence or self.evidence, numbers or self.numbers
-        self.append(Finding(name, severity, evidence, fix, given))
+        evidence = evidence or self.evidence
+        self.append(Finding(name, severity, evidence, fix, numbers or self.numbers))
         return self
 
     serious = functools.partialmethod(add, "serious")

@@ -20,13 +20,13 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     For the model of a run, the parameters that the run's recipe trains count as trainable.
     """
     model = context.model
-    before = [variable.trainable for variable in model.weights]
+    flags = [variable.trainable for variable in model.weights]
     try:
         if context.config is not None:
             param_groups.set_trainable(model, context.config.recipe.trainable)
-        trained = {id(variable) for variable in model.trainable_variables}
+        trained_ids = {id(variable) for variable in model.trainable_variables}
     finally:
-        for variable, flag in zip(model.weights, before, strict=True):
+        for variable, flag in zip(model.weights, flags, strict=True):
             variable.trainable = flag
     # Variables that follow the data instead of the gradient.
     statistics = {
@@ -38,22 +38,22 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
         or not keras.backend.is_float_dtype(v.dtype)
     }
     parameters = [v for v in model.weights if id(v) not in statistics]
-    frozen = [v for v in parameters if id(v) not in trained]
-    total, fixed = (sum(math.prod(v.shape) for v in some) for some in (parameters, frozen))
-    learning = total - fixed
+    frozen = [v for v in parameters if id(v) not in trained_ids]
+    total, num_frozen = (sum(math.prod(v.shape) for v in some) for some in (parameters, frozen))
+    trained = total - num_frozen
     layers = list(dict.fromkeys(_layer_of(v) for v in frozen))
     head = head_of(model, context.raw.shape[1])
-    evidence = f"{learning:,} of {total:,} parameters are trained ({learning / max(total, 1):.1%})"
+    evidence = f"{trained:,} of {total:,} parameters are trained ({trained / max(total, 1):.1%})"
     evidence += f"; frozen layers: {arguments.shortlist(layers)}." if layers else "."
-    found = Findings(evidence, {"trained": learning, "total": total, "frozen_layers": layers})
-    if not learning:
-        return found.add(
+    findings = Findings(evidence, {"trained": trained, "total": total, "frozen_layers": layers})
+    if not trained:
+        return findings.add(
             "serious" if total else "note",
             "no trainable parameters",
             "Set trainable = True on the layers to train, and then compile the model again.",
         )
-    if head and not any(id(v) in trained for v in head):
-        return found.serious(
+    if head and not any(id(v) in trained_ids for v in head):
+        return findings.serious(
             "classifier frozen",
             "Set trainable = True on the classifier, especially if it is new, and compile the "
             "model again. In a recipe, add 'head/*' to `trainable`.",
@@ -61,8 +61,8 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
         )
     if frozen:
         fix = "If this is not intended, set trainable = True and compile again."
-        return found.note("frozen parameters", fix)
-    return found.fine("trainable parameters")
+        return findings.note("frozen parameters", fix)
+    return findings.fine("trainable parameters")
 
 
 def _layer_of(variable: keras.Variable) -> str:

@@ -18,7 +18,7 @@ _NEAR = 1.2
 # Fraction of images with the same prediction that counts as collapsed, in balanced data.
 _COLLAPSED = 0.95
 # Steps after which the accuracy should be better than chance.
-_ENOUGH = 1000
+_MIN_STEPS = 1000
 
 
 def check_start(context: DoctorContext) -> list[Finding]:
@@ -27,73 +27,73 @@ def check_start(context: DoctorContext) -> list[Finding]:
     A new classifier with small weights has a loss of log(K); a higher loss wastes the first epochs.
     A trained classifier with a loss of log(K), or with a constant prediction, has learned nothing.
     """
-    loss, start, number = context.loss, context.start, len(context.labels)
-    counts = np.bincount(context.guesses, minlength=context.num_classes)
-    answer, share = int(counts.argmax()), float(counts.max()) / number
-    largest = float(np.bincount(context.labels).max()) / number
-    varied = float(context.probabilities.std(axis=0).max())
-    first = _first_loss(context)
+    loss, chance, num_images = context.loss, context.start, len(context.labels)
+    counts = np.bincount(context.predicted, minlength=context.num_classes)
+    top_class, share = int(counts.argmax()), float(counts.max()) / num_images
+    largest_share = float(np.bincount(context.labels).max()) / num_images
+    variation = float(context.probabilities.std(axis=0).max())
+    first_loss = _first_loss(context)
     optimizer = getattr(context.model, "optimizer", None)
     steps = int(optimizer.iterations.numpy()) if optimizer is not None else 0
-    after = f", after {steps:,} steps" if steps else ""
+    after_steps = f", after {steps:,} steps" if steps else ""
     trained = context.run is not None or steps > 0
     numbers: dict[str, Any] = {
         "loss": loss,
-        "log_classes": start,
+        "log_classes": chance,
         "accuracy": context.accuracy,
         "share_of_most_frequent_answer": share,
-        "variation": varied,
+        "variation": variation,
     }
-    seen = f"The loss on {number} images is {loss:.3f} (chance level: {start:.3f}); "
-    seen += f"accuracy {context.accuracy:.1%}."
-    found = Findings(seen, numbers)
+    summary = f"The loss on {num_images} images is {loss:.3f} (chance level: {chance:.3f}); "
+    summary += f"accuracy {context.accuracy:.1%}."
+    findings = Findings(summary, numbers)
     if context.new and not trained:
-        evidence = f"{seen} All classes are equally probable, as with a new classifier."
-        return found.fine("loss", evidence=evidence)
-    if number > 1 and share >= _COLLAPSED and largest < _COLLAPSED - 0.1:
-        constant = "; the probabilities do not depend on the image" if varied < 1e-4 else ""
-        found.add(
-            "serious" if trained or constant else "warning" if loss > _NEAR * start else "note",
+        evidence = f"{summary} All classes are equally probable, as with a new classifier."
+        return findings.fine("loss", evidence=evidence)
+    if num_images > 1 and share >= _COLLAPSED and largest_share < _COLLAPSED - 0.1:
+        constant = "; the probabilities do not depend on the image" if variation < 1e-4 else ""
+        findings.add(
+            "serious" if trained or constant else "warning" if loss > _NEAR * chance else "note",
             "one class predicted for all images",
             "If the model is trained, it has collapsed: lower the learning rate, use warm-up, "
             "check pixel scaling and dead layers, and train again. If it is new, initialize the "
             "classifier with smaller weights.",
-            f"{seen} {share:.0%} of the predictions are class {answer}, which is the true class "
-            f"of {np.mean(context.labels == answer):.0%} of the images{constant}.",
+            f"{summary} {share:.0%} of the predictions are class {top_class}, which is the true "
+            f"class of {np.mean(context.labels == top_class):.0%} of the images{constant}.",
         )
-    elif trained and not context.learned and loss > 0.9 * start:
-        found.add(
-            "serious" if context.run or steps >= _ENOUGH else "warning",
+    elif trained and not context.learned and loss > 0.9 * chance:
+        findings.add(
+            "serious" if context.run or steps >= _MIN_STEPS else "warning",
             "accuracy at chance level",
             "See the other findings about pixels, labels, learning rate and frozen layers.",
-            f"{seen} This is chance level{after}.",
+            f"{summary} This is chance level{after_steps}.",
         )
-    if loss > _TOO_HIGH * start and not found:
+    if loss > _TOO_HIGH * chance and not findings:
         if context.learned:
-            found.warning(
+            findings.warning(
                 "loss above chance level",
                 "If pixels and labels are correct, the model overfits: train for fewer epochs, "
                 "or with label smoothing, more augmentation or more images.",
-                f"{seen} The accuracy is above chance level, but the model is overconfident in "
+                f"{summary} The accuracy is above chance level, but the model is overconfident in "
                 "its mistakes.",
             )
         else:
-            found.warning(
+            findings.warning(
                 "initial loss far from chance level",
                 "If the classifier is new, initialize it with zeros or small weights "
                 '(kernel_initializer="zeros"), after a normalization. If it is trained, check '
                 "pixels and labels.",
-                f"{seen} The classifier is confident, but its accuracy is at chance level.",
+                f"{summary} The classifier is confident, but its accuracy is at chance level.",
             )
-    if first > _TOO_HIGH * start:
-        numbers["first_epoch"] = first
-        found.warning(
+    if first_loss > _TOO_HIGH * chance:
+        numbers["first_epoch"] = first_loss
+        findings.warning(
             "initial loss far from chance level",
             "The first steps increased the loss: lower the learning rate or lengthen the warm-up.",
-            f"The mean loss of the first epoch was {first:.3f} (chance level: "
-            f"log({context.num_classes}) = {start:.3f}).",
+            f"The mean loss of the first epoch was {first_loss:.3f} (chance level: "
+            f"log({context.num_classes}) = {chance:.3f}).",
         )
-    return found or found.fine("loss")
+    return findings or findings.fine("loss")
 
 
 def _first_loss(context: DoctorContext) -> float:

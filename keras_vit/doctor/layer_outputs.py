@@ -14,19 +14,19 @@ Watch = Callable[[keras.layers.Layer, Any, Any], None]
 
 def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
     """Lists all layers of a model, including the layers inside nested models and layers."""
-    found: list[keras.layers.Layer] = []
+    layers: list[keras.layers.Layer] = []
 
     def visit(layer: keras.layers.Layer) -> None:
-        if any(layer is other for other in found) or isinstance(layer, keras.layers.InputLayer):
+        if any(layer is other for other in layers) or isinstance(layer, keras.layers.InputLayer):
             return
         if not isinstance(layer, keras.Model):
-            found.append(layer)
+            layers.append(layer)
         # Layers have no public list of their sublayers.
-        for below in layer.layers if isinstance(layer, keras.Model) else layer._layers:
-            visit(below)
+        for sublayer in layer.layers if isinstance(layer, keras.Model) else layer._layers:
+            visit(sublayer)
 
     visit(model)
-    return found
+    return layers
 
 
 @contextlib.contextmanager

@@ -19,16 +19,16 @@ from keras_vit.doctor.output_kind import head_of
 from keras_vit.training import param_groups
 from keras_vit.training.optimizers import build_optimizer
 
-# A weight of the first steps in the average above this fraction is too high.
-_REMEMBERED = 0.1
+# Largest weight of the first steps in the average of the weights; a higher one is too high.
+_LARGEST_WEIGHT = 0.1
 # Lowest and highest rate tested; the step size of adaptive optimizers is the rate itself.
-_ADAPTIVE, _PLAIN = {"low": 1e-6, "high": 1.0}, {"low": 1e-5, "high": 10.0}
+_ADAPTIVE, _NON_ADAPTIVE = {"low": 1e-6, "high": 1.0}, {"low": 1e-5, "high": 10.0}
 # A classifier with a loss below this fraction of log K is trained, and is reset for the test.
 _LEARNED = 0.7
 # Expected steps until the loss falls, if the length of the run is unknown.
 _PATIENCE = 2000
-# A loss that stays above this fraction of the initial loss is unchanged.
-_UNMOVED = 0.99
+# A loss that stays above this fraction of the initial loss counts as unchanged.
+_UNCHANGED = 0.99
 
 
 def check_learning_rate(context: DoctorContext) -> list[Finding]:
@@ -60,14 +60,14 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
 def _averaging(context: DoctorContext, steps: int | None) -> list[Finding]:
     """Reports an average of the weights whose momentum is too high for the length of the run."""
     momentum = context.config.recipe.ema_momentum if context.config else 0.0
-    if not steps or momentum**steps <= _REMEMBERED:
+    if not steps or momentum**steps <= _LARGEST_WEIGHT:
         return []
     evidence = (
         f"`ema_momentum` {momentum} to the power of {steps} steps is {momentum**steps:.2f}: the "
         "run ends within the warm-up of the average; without a warm-up, as in runs of earlier "
         "versions, the average is mostly that of the first steps."
     )
-    fix = f"Train longer, or set ema_momentum to at most {_REMEMBERED ** (1 / steps):.4f}."
+    fix = f"Train longer, or set ema_momentum to at most {_LARGEST_WEIGHT ** (1 / steps):.4f}."
     return [Finding("averaged weights", "warning", evidence, fix)]
 
 
@@ -75,50 +75,50 @@ def judge(
     curve: Curve, rate: float | None, optimizer: str, steps: int | None, renewed: bool
 ) -> Finding:
     """Judges a learning rate by the curve of a learning-rate range test."""
-    falls, lowest, rises = curve.falls_from, curve.lowest_at, curve.rises_from
-    least = float(curve.smooth.min())
+    drop, best, divergence = curve.first_drop_rate, curve.lowest_loss_rate, curve.divergence_rate
+    minimum = float(curve.smooth.min())
     numbers: dict[str, Any] = {
-        "falls_from": falls, "lowest_at": lowest, "rises_from": rises, "rate": rate,
-        "lowest_loss": least if math.isfinite(least) else None,
+        "falls_from": drop, "lowest_at": best, "rises_from": divergence, "rate": rate,
+        "lowest_loss": minimum if math.isfinite(minimum) else None,
     }  # fmt: skip
     evidence = f"{len(curve.rates)} steps of {optimizer}"
     evidence += ", with a new classifier" if renewed else ""
     evidence += f", at learning rates from {curve.rates[0]:.1g} to {curve.rates[-1]:.1g}: "
-    if falls is None or lowest is None or curve.traveled is None:
-        best = f"at best {least:.0%}" if math.isfinite(least) else "it is NaN or infinite"
-        evidence += f"the loss does not decrease at any of them ({best})"
-        evidence += f", and increases from {rises:.1g} upward." if rises else "."
+    if drop is None or best is None or curve.summed_rate_to_drop is None:
+        reached = f"at best {minimum:.0%}" if math.isfinite(minimum) else "it is NaN or infinite"
+        evidence += f"the loss does not decrease at any of them ({reached})"
+        evidence += f", and increases from {divergence:.1g} upward." if divergence else "."
         fix = (
             "Check pixels, labels, dead layers and frozen parameters; if all of these are "
             "correct, the images may not contain enough information to tell the classes apart."
         )
         # Some models only begin to learn in so few steps; without a gradient the loss is constant.
-        severity = "serious" if least > _UNMOVED else "warning"
+        severity = "serious" if minimum > _UNCHANGED else "warning"
         return Finding("no learning rate works", severity, evidence, fix, numbers)
-    evidence += f"the loss starts to decrease at {falls:.1g} and reaches its minimum, "
-    evidence += f"{least:.0%} of the initial loss, at {lowest:.1g}"
-    evidence += f"; it increases from {rises:.1g} upward." if rises else "."
+    evidence += f"the loss starts to decrease at {drop:.1g} and reaches its minimum, "
+    evidence += f"{minimum:.0%} of the initial loss, at {best:.1g}"
+    evidence += f"; it increases from {divergence:.1g} upward." if divergence else "."
     if rate is None:
         evidence += " The learning rate used in training is unknown."
         return Finding("learning rate", "note", evidence, "", numbers)
-    needed = math.ceil(curve.traveled / rate) if rate > 0 else None
-    numbers["steps_to_fall"] = needed
-    third = lowest / 3
-    good = f"between {falls:.1g} and {third:.1g}" if falls < third else f"of about {falls:.1g}"
+    num_steps = math.ceil(curve.summed_rate_to_drop / rate) if rate > 0 else None
+    numbers["steps_to_fall"] = num_steps
+    upper = best / 3
+    advice = f"between {drop:.1g} and {upper:.1g}" if drop < upper else f"of about {drop:.1g}"
     evidence += f" The learning rate is {rate:.3g}."
-    if rate >= (rises or 2 * curve.rates[-1]):  # rates above those tested are too high as well
-        fix = f"Choose a learning rate {good}, with a warm-up."
+    if rate >= (divergence or 2 * curve.rates[-1]):  # rates above those tested are too high as well
+        fix = f"Choose a learning rate {advice}, with a warm-up."
         return Finding("learning rate too high", "serious", evidence, fix, numbers)
     length = steps or 10 * _PATIENCE
     # A rate in the recommended range is not too low, even in a run of few steps.
-    advised = falls <= rate <= lowest
-    if needed is None or (needed > length / 10 and not (advised and needed <= length)):
-        there_are = f" (the run has {steps:,})" if steps else ""
-        plural = "" if needed == 1 else "s"
-        takes = f"takes about {needed:,} step{plural}{there_are}" if needed else "is never reached"
+    advised = drop <= rate <= best
+    if num_steps is None or (num_steps > length / 10 and not (advised and num_steps <= length)):
+        note = f" (the run has {steps:,})" if steps else ""
+        plural = "" if num_steps == 1 else "s"
+        takes = f"takes about {num_steps:,} step{plural}{note}" if num_steps else "is never reached"
         evidence += f" At this learning rate, the minimum {takes}."
-        severity = "serious" if needed is None or needed > length else "warning"
-        fix = f"Choose a learning rate {good}, or train longer."
+        severity = "serious" if num_steps is None or num_steps > length else "warning"
+        fix = f"Choose a learning rate {advice}, or train longer."
         return Finding("learning rate too low", severity, evidence, fix, numbers)
     return Finding("learning rate", "fine", evidence, "", numbers)
 
@@ -136,8 +136,8 @@ def rate_of(context: DoctorContext) -> float | None:
     if isinstance(rate, dict):
         schedule = keras.optimizers.schedules.deserialize(rate)
         # A schedule changes over thousands of steps, so 200 points find its maximum well enough.
-        places = np.unique(np.geomspace(1, 1e6, 200).astype(int) - 1)
-        return max(float(schedule(keras.ops.cast(place, "float32"))) for place in places)
+        steps = np.unique(np.geomspace(1, 1e6, 200).astype(int) - 1)
+        return max(float(schedule(keras.ops.cast(step, "float32"))) for step in steps)
     return float(optimizer.learning_rate)
 
 
@@ -149,15 +149,15 @@ def _optimizer(
     if context.config is not None:
         recipe = context.config.recipe
         # The range test has its own schedule.
-        plain = recipe.replace(ema_momentum=0.0, warmup_steps=0, warmup_fraction=0.0)
-        optimizer = build_optimizer(plain, network, steps=context.range_steps)
+        constant_recipe = recipe.replace(ema_momentum=0.0, warmup_steps=0, warmup_fraction=0.0)
+        optimizer = build_optimizer(constant_recipe, network, steps=context.range_steps)
         settings |= {"loss": recipe.loss, "clip_norm": recipe.clip_norm}
     else:
-        several = context.ending == "sigmoid" and context.raw.shape[1] > 1
-        settings |= {"ending": context.ending, "loss": "sigmoid" if several else "softmax"}
-        used = _compiled_optimizer(context.model) or keras.optimizers.Adam()
-        optimizer = type(used).from_config({**used.get_config(), "learning_rate": 1e-3})
-    bounds = _PLAIN if isinstance(optimizer, keras.optimizers.SGD) else _ADAPTIVE
+        multi_label = context.ending == "sigmoid" and context.raw.shape[1] > 1
+        settings |= {"ending": context.ending, "loss": "sigmoid" if multi_label else "softmax"}
+        compiled = _compiled_optimizer(context.model) or keras.optimizers.Adam()
+        optimizer = type(compiled).from_config({**compiled.get_config(), "learning_rate": 1e-3})
+    bounds = _NON_ADAPTIVE if isinstance(optimizer, keras.optimizers.SGD) else _ADAPTIVE
     return optimizer, settings | bounds
 
 

@@ -70,13 +70,13 @@ def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
 
 def check_input(model: keras.Model, preprocessing: Preprocessing) -> None:
     """Raises `ValueError` if a model's input shape does not match its preprocessing."""
-    needed = (*preprocessing.size, preprocessing.num_channels)
-    given = _input_shape(model)[1:] or needed
-    fits = len(given) == 3 and all(g in (None, n) for g, n in zip(given, needed, strict=True))
+    expected = (*preprocessing.size, preprocessing.num_channels)
+    shape = _input_shape(model)[1:] or expected
+    fits = len(shape) == 3 and all(g in (None, n) for g, n in zip(shape, expected, strict=True))
     if not fits or len(getattr(model, "inputs", None) or [model]) != 1:
         raise ValueError(
             "`model` must accept one batch of images with the size and channels that its "
-            f"preprocessing produces, {needed}. Received: model={model.name!r} with the input "
+            f"preprocessing produces, {expected}. Received: model={model.name!r} with the input "
             f"shape {getattr(model, 'input_shape', None)}"
         )
 

@@ -18,8 +18,8 @@ from keras_vit.doctor.output_kind import as_logits
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training.training_model import TrainingModel
 
-# Fraction of the initial loss that counts as a fall.
-_FALL = 0.05
+# Fraction of the initial loss by which a loss must decrease to have dropped.
+_DROP = 0.05
 # Odd number of steps of the running median, which removes the differences between batches.
 _WINDOW = 5
 
@@ -44,38 +44,38 @@ class Curve:
         return ndimage.median_filter(np.asarray(self.losses, float), window, mode="nearest")
 
     @property
-    def falls_from(self) -> float | None:
-        """Lowest learning rate at which the loss has fallen by 5%; None if it never has."""
-        fallen = self.rates[self.smooth <= 1 - _FALL]
-        return float(fallen[0]) if len(fallen) else None
+    def first_drop_rate(self) -> float | None:
+        """Lowest learning rate at which the loss has dropped by 5%; None if it never has."""
+        rates = self.rates[self.smooth <= 1 - _DROP]
+        return float(rates[0]) if len(rates) else None
 
     @property
-    def lowest_at(self) -> float | None:
-        """Learning rate with the lowest loss; None if the loss does not fall."""
-        return None if self.falls_from is None else float(self.rates[self.smooth.argmin()])
+    def lowest_loss_rate(self) -> float | None:
+        """Learning rate with the lowest loss; None if the loss does not drop."""
+        return None if self.first_drop_rate is None else float(self.rates[self.smooth.argmin()])
 
     @property
-    def rises_from(self) -> float | None:
-        """Learning rate at which the loss regains half its fall, or passes 1.5 if it never fell."""
+    def divergence_rate(self) -> float | None:
+        """Learning rate at which the loss regains half its drop, or passes 1.5 without a drop."""
         lowest = self.smooth.argmin()
-        limit = 1.5 if self.falls_from is None else (1 + self.smooth[lowest]) / 2
-        risen = self.rates[lowest:][self.smooth[lowest:] > limit]
-        return float(risen[0]) if len(risen) else None
+        threshold = 1.5 if self.first_drop_rate is None else (1 + self.smooth[lowest]) / 2
+        rates = self.rates[lowest:][self.smooth[lowest:] > threshold]
+        return float(rates[0]) if len(rates) else None
 
     @property
-    def traveled(self) -> float | None:
-        """Sum of the learning rates of all steps until the loss has fallen by 5%.
+    def summed_rate_to_drop(self) -> float | None:
+        """Sum of the learning rates of all steps until the loss has dropped by 5%.
 
-        Divided by a constant rate, this is the number of steps at that rate for the same fall.
+        Divided by a constant rate, this is the number of steps at that rate for the same drop.
         """
-        first = self.falls_from
+        first = self.first_drop_rate
         return None if first is None else float(self.rates[self.rates <= first].sum())
 
 
 # Number of batches, used in turn.
 BATCHES = 4
 # Multiple of the initial loss that ends the test.
-_LOST = 5.0
+_DIVERGED = 5.0
 
 
 class _Logits(keras.Model):
@@ -114,33 +114,33 @@ def range_test(
     growth = (high / low) ** (1 / (steps - 1))
     optimizer.learning_rate = keras.optimizers.schedules.ExponentialDecay(low, 1, growth)
     variables = network.variables
-    before = [keras.ops.convert_to_numpy(variable) for variable in variables]
-    wrapped = network if ending == "linear" and labels.shape[1] > 2 else _Logits(network, ending)
-    training_model = TrainingModel(ClassificationObjective(wrapped, loss=loss), **settings)
+    initial_values = [keras.ops.convert_to_numpy(variable) for variable in variables]
+    model = network if ending == "linear" and labels.shape[1] > 2 else _Logits(network, ending)
+    training_model = TrainingModel(ClassificationObjective(model, loss=loss), **settings)
     training_model.compile(optimizer=optimizer, jit_compile=keras.backend.backend() == "jax")
     size = max(len(images) // BATCHES, 1)
-    places = range(0, size * min(BATCHES, len(images)), size)
-    batches = [(images[i : i + size], labels[i : i + size]) for i in places]
+    starts = range(0, size * min(BATCHES, len(images)), size)
+    batches = [(images[i : i + size], labels[i : i + size]) for i in starts]
     losses: list[float] = []
 
-    def measured(function: Any, batch: tuple[np.ndarray, np.ndarray]) -> float:
+    def measure(function: Any, batch: tuple[np.ndarray, np.ndarray]) -> float:
         training_model.reset_metrics()  # otherwise the loss is the mean of all batches so far
         return float(function(*batch, return_dict=True)["loss"])
 
     try:
         for variable in renewed:
             variable.assign(keras.ops.zeros_like(variable))
-        starts = [measured(training_model.test_on_batch, batch) for batch in batches]
+        initial_losses = [measure(training_model.test_on_batch, batch) for batch in batches]
         # The loss of a step is computed before its update, so one additional step is needed.
         for step in range(steps + 1):
-            place = step % len(batches)
-            value = measured(training_model.train_on_batch, batches[place])
-            ratio = value / max(starts[place], 1e-6)
+            index = step % len(batches)
+            value = measure(training_model.train_on_batch, batches[index])
+            ratio = value / max(initial_losses[index], 1e-6)
             losses.append(ratio if np.isfinite(ratio) else np.inf)
-            if step and losses[-1] > _LOST:
+            if step and losses[-1] > _DIVERGED:
                 break
     finally:
-        for variable, value in zip(variables, before, strict=True):
+        for variable, value in zip(variables, initial_values, strict=True):
             variable.assign(value)
-    after = np.array(losses[1:])
-    return Curve(low * growth ** np.arange(len(after)), after)
+    curve = np.array(losses[1:])
+    return Curve(low * growth ** np.arange(len(curve)), curve)

@@ -12,9 +12,9 @@ def check_onednn(context: DoctorContext) -> list[Finding]:
     """Reports whether TensorFlow uses oneDNN on this CPU."""
     if not is_enabled():
         return [Finding("oneDNN", "note", "Not checked: the model does not run on a CPU.")]
-    found = accelerators.onednn()
-    if found == "on":
+    status = accelerators.onednn()
+    if status == "on":
         return [Finding("oneDNN", "fine", "TensorFlow uses oneDNN.")]
     fix = f"Import keras_vit before keras, or set {accelerators.ONEDNN}=1."
-    slow = ";" in found
-    return [Finding("oneDNN off", "warning" if slow else "note", f"{found}.", fix if slow else "")]
+    slow = ";" in status
+    return [Finding("oneDNN off", "warning" if slow else "note", f"{status}.", fix if slow else "")]

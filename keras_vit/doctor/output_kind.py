@@ -10,27 +10,27 @@ from keras import ops
 
 from keras_vit.doctor.layer_outputs import layers_of
 
-_SMALLEST = 1e-7
+_MIN_PROBABILITY = 1e-7
 # Tolerance of the sum of probabilities, for float32 and, at worst, bfloat16.
 _SUM_TOLERANCE = 0.02
 
 
 def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
     """Returns the kernel and bias of the classifier, or of both heads if there are two."""
-    found: list[keras.Variable] = []
+    variables: list[keras.Variable] = []
     for layer in reversed(layers_of(model)):
-        own = [v for name in ("kernel", "bias") if (v := getattr(layer, name, None)) is not None]
-        shape = tuple(own[0].shape) if own else ()
+        weights = [v for n in ("kernel", "bias") if (v := getattr(layer, n, None)) is not None]
+        shape = tuple(weights[0].shape) if weights else ()
         is_head = bool(shape) and shape[-1] == outputs
-        if not found and is_head:
-            found += own
-        elif found and layer.weights:
+        if not variables and is_head:
+            variables += weights
+        elif variables and layer.weights:
             # Two heads have the same input features; a layer before a head, with as many inputs as
             # outputs, is not a head.
-            if is_head and shape == tuple(found[0].shape) and shape[0] != outputs:
-                found += own
+            if is_head and shape == tuple(variables[0].shape) and shape[0] != outputs:
+                variables += weights
             break
-    return found
+    return variables
 
 
 def likely_ending(outputs: np.ndarray) -> str:
@@ -49,9 +49,9 @@ def as_logits(outputs: Any, ending: str) -> Any:
     """Converts outputs of any kind to logits that a softmax can be applied to."""
     outputs = ops.cast(outputs, "float32")
     if ending == "softmax":
-        outputs = ops.log(ops.maximum(outputs, _SMALLEST))
+        outputs = ops.log(ops.maximum(outputs, _MIN_PROBABILITY))
     elif ending == "sigmoid":
-        p = ops.clip(outputs, _SMALLEST, 1 - _SMALLEST)
+        p = ops.clip(outputs, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
         outputs = ops.log(p) - ops.log(1 - p)
     if outputs.shape[-1] == 1:
         outputs = ops.concatenate([ops.zeros_like(outputs), outputs], axis=-1)  # (B, 2)
@@ -60,5 +60,5 @@ def as_logits(outputs: Any, ending: str) -> Any:
 
 def mean_loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Returns the mean cross-entropy of probabilities, in nats."""
-    chosen = probabilities[np.arange(len(labels)), labels]
-    return float(-np.log(np.maximum(chosen, _SMALLEST)).mean())
+    true_probabilities = probabilities[np.arange(len(labels)), labels]
+    return float(-np.log(np.maximum(true_probabilities, _MIN_PROBABILITY)).mean())

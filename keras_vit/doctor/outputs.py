@@ -27,8 +27,8 @@ def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
         return None
     name = getattr(loss, "__name__", None) or type(loss).__name__
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    asks = "crossentropy" in name or from_logits is not None
-    return name, bool(from_logits) if asks else None
+    has_setting = "crossentropy" in name or from_logits is not None
+    return name, bool(from_logits) if has_setting else None
 
 
 def check_outputs(context: DoctorContext) -> list[Finding]:
@@ -42,47 +42,47 @@ def check_outputs(context: DoctorContext) -> list[Finding]:
         "smallest_sum": float(sums.min()),
         "largest_sum": float(sums.max()),
     }
-    seen = f"The last activation is {ending}; the {outputs.shape[1]} outputs lie between "
-    seen += f"{outputs.min():.3g} and {outputs.max():.3g}, and the rows sum to {sums.min():.3g} "
-    seen += f"to {sums.max():.3g}."
+    summary = f"The last activation is {ending}; the {outputs.shape[1]} outputs lie between "
+    summary += f"{outputs.min():.3g} and {outputs.max():.3g}, and the rows sum to {sums.min():.3g} "
+    summary += f"to {sums.max():.3g}."
     # Runs train on logits; the finished model ends in an activation.
     loss = compiled_loss(context.model) if context.config is None else None
     if loss:
         numbers["loss"], numbers["from_logits"] = loss
-        seen += f" The model is compiled with {loss[0]}"
-        seen += "." if loss[1] is None else f", from_logits={loss[1]}."
-    found = Findings(seen, numbers)
+        summary += f" The model is compiled with {loss[0]}"
+        summary += "." if loss[1] is None else f", from_logits={loss[1]}."
+    findings = Findings(summary, numbers)
     if outputs.shape[1] == 1 and ending == "softmax":
         fix = "A softmax over one output is always 1: use two outputs, or a sigmoid."
-        return found.serious("softmax over one output", fix)
+        return findings.serious("softmax over one output", fix)
     if ending == "softmax" and not sums_to_one(outputs):
         fix = "Apply the softmax only once, along the last axis (the classes)."
-        return found.serious("probabilities that do not sum to 1", fix)
+        return findings.serious("probabilities that do not sum to 1", fix)
     if loss and loss[1] is not None:
         if loss[1] and ending in ("softmax", "sigmoid"):
-            return found.serious(
+            return findings.serious(
                 "softmax twice",
                 "Compile with from_logits=False, or end the model in a Dense layer without "
                 "activation. (Keras detects and corrects this only if the softmax is the last "
                 "operation of a TensorFlow graph, not in eager mode or on other backends.)",
             )
-        probable = outputs.min() >= 0 and sums_to_one(outputs)
-        if not loss[1] and ending == "linear" and not probable:
+        may_be_probabilities = outputs.min() >= 0 and sums_to_one(outputs)
+        if not loss[1] and ending == "linear" and not may_be_probabilities:
             fix = "Compile with from_logits=True, or end the model in a softmax."
-            return found.serious("logits treated as probabilities", fix)
+            return findings.serious("logits treated as probabilities", fix)
         if ("binary" in loss[0]) != (ending == "sigmoid") and ending != "linear":
-            wanted = "binary_crossentropy" if ending == "sigmoid" else "categorical_crossentropy"
-            return found.warning(
+            needed = "binary_crossentropy" if ending == "sigmoid" else "categorical_crossentropy"
+            return findings.warning(
                 "loss that does not match the outputs",
-                f"A {ending} output needs the loss {wanted}: use a softmax for one label per "
+                f"A {ending} output needs the loss {needed}: use a softmax for one label per "
                 "image, and a sigmoid for several labels.",
             )
     if context.examples.multi_label and ending == "softmax":
-        return found.warning(
+        return findings.warning(
             "softmax for multi-label data",
             "The images may show several classes or none, but a softmax predicts exactly one: "
             "end the model in a sigmoid, and train it with binary_crossentropy.",
         )
     if not loss and context.config is None:
-        seen += f" No loss is compiled; use from_logits={ending == 'linear'}."
-    return found.fine("outputs", evidence=seen)
+        summary += f" No loss is compiled; use from_logits={ending == 'linear'}."
+    return findings.fine("outputs", evidence=summary)

@@ -43,14 +43,14 @@ def candidates(preprocessing: Preprocessing) -> dict[str, Preprocessing]:
     twice: dict[str, Any] = {"mean": tuple(mean + 255 * std * mean), "std": tuple(255 * std**2)}
     others = {name: scaled(preprocessing, name) for name in SCALES if _fits(name, preprocessing)}
     others[TWICE] = dataclasses.replace(preprocessing, **twice)
-    found = {PREPARED: preprocessing}
+    scalings = {PREPARED: preprocessing}
     for name, other in others.items():
         if not (np.allclose(other.mean, mean) and np.allclose(other.std, std)):
-            found[name] = other
+            scalings[name] = other
     if preprocessing.num_channels == 3:
         channels = "rgb" if preprocessing.channels == "bgr" else "bgr"
-        found[REVERSED] = dataclasses.replace(preprocessing, channels=channels)
-    return found
+        scalings[REVERSED] = dataclasses.replace(preprocessing, channels=channels)
+    return scalings
 
 
 def _fits(name: str, preprocessing: Preprocessing) -> bool:

@@ -33,8 +33,8 @@ class LeastSquares(NamedTuple):
         weights: (D + 1, K); the last row is for a constant feature.
 
     Examples:
-        >>> found = fit_least_squares([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1], 2)
-        >>> found.predict([[-1.0], [4.0]]).tolist()
+        >>> classifier = fit_least_squares([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1], 2)
+        >>> classifier.predict([[-1.0], [4.0]]).tolist()
         [0, 1]
     """
 
@@ -143,8 +143,8 @@ def few_shot(
         >>> rng = np.random.default_rng(0)
         >>> labels = rng.integers(0, 3, 90)
         >>> features = np.eye(3)[labels] + rng.normal(0, 0.1, (90, 3))
-        >>> found = few_shot((features[:60], labels[:60]), (features[60:], labels[60:]), seeds=2)
-        >>> found[0].shots, found[-1].mean
+        >>> results = few_shot((features[:60], labels[:60]), (features[60:], labels[60:]), seeds=2)
+        >>> results[0].shots, results[-1].mean
         (1, 1.0)
 
     Reference: section 4.1 of https://arxiv.org/abs/2010.11929, as implemented by `fewshot_lsr.py`
@@ -152,15 +152,15 @@ def few_shot(
     """
     (x, y), (test_x, test_y) = arrays_of(training, "training"), arrays_of(test, "test")
     num_classes = int(max(y.max(), test_y.max())) + 1
-    found: Mapping[int, list[float]] = {number: [] for number in shots}
+    accuracies: Mapping[int, list[float]] = {number: [] for number in shots}
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
-        order = [rng.permutation(np.flatnonzero(y == k)) for k in range(num_classes)]
+        shuffled = [rng.permutation(np.flatnonzero(y == k)) for k in range(num_classes)]
         for number in shots:
-            chosen = np.concatenate([indices[:number] for indices in order])
-            model = fit_least_squares(x[chosen], y[chosen], num_classes, l2)
-            found[number].append(float((model.predict(test_x) == test_y).mean()))
-    return tuple(FewShot(number, tuple(values)) for number, values in found.items())
+            selected = np.concatenate([indices[:number] for indices in shuffled])
+            model = fit_least_squares(x[selected], y[selected], num_classes, l2)
+            accuracies[number].append(float((model.predict(test_x) == test_y).mean()))
+    return tuple(FewShot(number, tuple(values)) for number, values in accuracies.items())
 
 
 def arrays_of(part: Part, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-_SMALLEST = 2e-6  # lower bound of a class's threshold
+_MIN_THRESHOLD = 2e-6  # lower bound of a class's threshold
 _ROUNDING = 1e-6
 
 
@@ -36,13 +36,13 @@ def label_errors(labels: ArrayLike, probabilities: ArrayLike) -> tuple[np.ndarra
     Reference: https://arxiv.org/abs/1911.00068
     """
     y, p = np.asarray(labels), np.asarray(probabilities, np.float64)
-    own = p[np.arange(len(y)), y]
+    label_probabilities = p[np.arange(len(y)), y]
     counts = np.bincount(y, minlength=p.shape[1])
-    sums = np.bincount(y, own, minlength=p.shape[1])
-    means = np.where(counts, np.maximum(sums / np.maximum(counts, 1), _SMALLEST), np.inf)
+    sums = np.bincount(y, label_probabilities, minlength=p.shape[1])
+    means = np.where(counts, np.maximum(sums / np.maximum(counts, 1), _MIN_THRESHOLD), np.inf)
     confident = p >= means - _ROUNDING
-    most = p.argmax(axis=1)
-    likely = np.where(confident.sum(axis=1) > 1, most, confident.argmax(axis=1))
-    wrong = np.flatnonzero(confident.any(axis=1) & (likely != y) & (most != y))
-    order = wrong[np.argsort(own[wrong], kind="stable")]
-    return order, likely[order]
+    predicted = p.argmax(axis=1)
+    likely = np.where(confident.sum(axis=1) > 1, predicted, confident.argmax(axis=1))
+    wrong = np.flatnonzero(confident.any(axis=1) & (likely != y) & (predicted != y))
+    ordered = wrong[np.argsort(label_probabilities[wrong], kind="stable")]
+    return ordered, likely[ordered]

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from keras_vit.evaluation.statistics import wilson
 
-# Distinct values of a column; columns with more values are usually names or numbers.
-_FEWEST, _MOST = 2, 20
+# Unique values of a column; columns with more values are usually names or numbers.
+_MIN_VALUES, _MAX_VALUES = 2, 20
 
 
 class Slice(NamedTuple):
@@ -55,11 +55,11 @@ def slice_accuracies(
         >>> [(row.value, row.images, row.accuracy) for row in rows]
         [('phone', 2, 0.5), ('reflex', 1, 1.0)]
     """
-    right = np.asarray(labels) == np.asarray(predicted)
+    correct = np.asarray(labels) == np.asarray(predicted)
     rows = []
-    for name, value, here in slice_masks(columns):
-        interval = wilson(right[here].sum(), int(here.sum()))
-        rows.append(Slice(name, value, int(here.sum()), float(right[here].mean()), interval))
+    for name, value, mask in slice_masks(columns):
+        interval = wilson(correct[mask].sum(), int(mask.sum()))
+        rows.append(Slice(name, value, int(mask.sum()), float(correct[mask].mean()), interval))
     return tuple(rows)
 
 
@@ -68,7 +68,7 @@ def slice_masks(
 ) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yields the column, the value and the mask (N,) of the images of each slice."""
     for name, values in columns.items():
-        found = np.asarray(values, dtype=str)
-        distinct = np.unique(found)
-        if _FEWEST <= len(distinct) <= _MOST:
-            yield from ((name, str(value), found == value) for value in distinct)
+        array = np.asarray(values, dtype=str)
+        unique = np.unique(array)
+        if _MIN_VALUES <= len(unique) <= _MAX_VALUES:
+            yield from ((name, str(value), array == value) for value in unique)

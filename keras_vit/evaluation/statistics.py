@@ -84,8 +84,8 @@ def mcnemar(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> McNemar:
         )
     only_a = int(((a == true) & (b != true)).sum())
     only_b = int(((b == true) & (a != true)).sum())
-    differing = only_a + only_b
-    p = float(stats.binomtest(only_a, differing).pvalue) if differing else 1.0
+    num_differing = only_a + only_b
+    p = float(stats.binomtest(only_a, num_differing).pvalue) if num_differing else 1.0
     return McNemar(only_a, only_b, p)
 
 
@@ -108,30 +108,30 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> tuple[float, float, float
         >>> mean, round(low, 1), round(high, 1)
         (0.5, 0.4, 0.6)
     """
-    found = np.asarray(values, np.float64)
-    if found.ndim != 1 or len(found) < 2:
+    array = np.asarray(values, np.float64)
+    if array.ndim != 1 or len(array) < 2:
         raise ValueError(
-            f"`values` must contain at least two numbers. Received: values of shape {found.shape}"
+            f"`values` must contain at least two numbers. Received: values of shape {array.shape}"
         )
-    mean = float(found.mean())
-    if np.ptp(found) == 0:
+    mean = float(array.mean())
+    if np.ptp(array) == 0:
         return mean, mean, mean
     interval = stats.bootstrap(
-        (found,), np.mean, method="percentile", rng=np.random.default_rng(seed), batch=100
+        (array,), np.mean, method="percentile", rng=np.random.default_rng(seed), batch=100
     ).confidence_interval
     return mean, float(interval.low), float(interval.high)
 
 
-def wilson(right: int, total: int) -> tuple[float, float]:
+def wilson(num_correct: int, total: int) -> tuple[float, float]:
     """Returns the 95% Wilson interval of a proportion."""
-    interval = stats.binomtest(int(right), int(total)).proportion_ci(method="wilson")
+    interval = stats.binomtest(int(num_correct), int(total)).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)
 
 
-def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
+def better_than_guessing(correct: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
     """Returns whether predictions are significantly better than guessing."""
     chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))
-    test = stats.binomtest(int(right.sum()), len(right), chance, alternative="greater")
+    test = stats.binomtest(int(correct.sum()), len(correct), chance, alternative="greater")
     return bool(test.pvalue < _SIGNIFICANCE)
 
 

@@ -16,20 +16,20 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.models import cloning, last_activation
-from keras_vit.models.out_of_distribution import last_seen
+from keras_vit.models.out_of_distribution import last_results_of
 
 
-class _KeepsWeights:
+class _StoresAttentionWeights:
     """Mixin for attention layers that adds `tap` to the attention weights and stores the sum."""
 
     tap: Any = None
-    seen: Any = None
+    stored_weights: Any = None
     needs_weights = True
 
     def attention_weights(self, *args: Any) -> Any:
         weights = super().attention_weights(*args)  # type: ignore[misc]
-        self.seen = weights if self.tap is None else weights + self.tap
-        return self.seen
+        self.stored_weights = weights if self.tap is None else weights + self.tap
+        return self.stored_weights
 
 
 class _Float32Softmax(layers.MultiHeadSelfAttention):
@@ -40,34 +40,34 @@ class _Float32Softmax(layers.MultiHeadSelfAttention):
         return ops.cast(ops.softmax(scores), q.dtype)
 
 
-class _OpenAttention(_KeepsWeights, _Float32Softmax):
-    """Self-attention layer for an `_OpenBlock` that stores its attention weights."""
+class _RecordingAttention(_StoresAttentionWeights, _Float32Softmax):
+    """Self-attention layer for a `_RecordingBlock` that stores its attention weights."""
 
 
-class _OpenPooling(_KeepsWeights, layers.AttentionPooling):
+class _RecordingPooling(_StoresAttentionWeights, layers.AttentionPooling):
     """Attention pooling layer that stores its attention weights."""
 
 
-class _OpenBlock(layers.TransformerBlock):
+class _RecordingBlock(layers.TransformerBlock):
     """Transformer block that adds `tap` to its input tokens, and stores its inputs and outputs."""
 
-    attention_class = _OpenAttention
+    attention_class = _RecordingAttention
     outputs_only = False
     tap: Any = None
-    entered: Any = None
-    left: Any = None
+    block_inputs: Any = None
+    block_outputs: Any = None
 
     def call(self, inputs: Any, positions: Any = None, training: bool | None = None) -> Any:
-        self.entered = inputs if self.tap is None else inputs + self.tap
-        self.left = outputs = super().call(self.entered, positions, training=training)
+        self.block_inputs = inputs if self.tap is None else inputs + self.tap
+        self.block_outputs = outputs = super().call(self.block_inputs, positions, training=training)
         if (num_queries := self.num_queries) is not None and not self.outputs_only:
             self.num_queries = None
-            self.left = super().call(self.entered, positions, training=training)
+            self.block_outputs = super().call(self.block_inputs, positions, training=training)
             self.num_queries = num_queries
         return outputs
 
 
-class _OpenEncoder(layers.PatchEncoder):
+class _RecordingEncoder(layers.PatchEncoder):
     """Patch encoder that records the size of the patch grid, (rows, columns)."""
 
     grid: tuple[int, int] = (0, 0)
@@ -77,10 +77,10 @@ class _OpenEncoder(layers.PatchEncoder):
         return super().call(patches, training=training)
 
 
-_OPEN: dict[type, type] = {
-    layers.TransformerBlock: _OpenBlock,
-    layers.AttentionPooling: _OpenPooling,
-    layers.PatchEncoder: _OpenEncoder,
+_RECORDING: dict[type, type] = {
+    layers.TransformerBlock: _RecordingBlock,
+    layers.AttentionPooling: _RecordingPooling,
+    layers.PatchEncoder: _RecordingEncoder,
 }
 
 
@@ -104,8 +104,8 @@ class Activations:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=5))
         >>> images = np.zeros((1, 8, 12, 3), "float32")
-        >>> seen = FeatureExtractor(model).activations_and_gradients(images, [2])
-        >>> seen.outputs.shape, seen.token_gradients.shape
+        >>> result = FeatureExtractor(model).activations_and_gradients(images, [2])
+        >>> result.outputs.shape, result.token_gradients.shape
         ((1, 5), (1, 7, 96))
     """
 
@@ -137,8 +137,8 @@ class FeatureExtractor:
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(image_size=(8, 12), classes=5)
         >>> extractor = FeatureExtractor(models.build(config))
-        >>> seen = extractor.activations(np.zeros((2, 8, 12, 3), "float32"))
-        >>> seen.grid, len(seen.attention), seen.attention[0].shape, seen.tokens[0].shape
+        >>> result = extractor.activations(np.zeros((2, 8, 12, 3), "float32"))
+        >>> result.grid, len(result.attention), result.attention[0].shape, result.tokens[0].shape
         ((2, 3), 4, (2, 3, 7, 7), (2, 7, 96))
     """
 
@@ -150,19 +150,19 @@ class FeatureExtractor:
                 f"`reduce_tokens`. Received: model={model.name!r}, whose tokens are reduced"
             )
         last = cloning.last_layer(model)
-        decides = last_activation.ending_of(model) in ("softmax", "sigmoid")
+        has_activation = last_activation.ending_of(model) in ("softmax", "sigmoid")
 
-        def opened(layer: Any) -> Any:
+        def recording_layer(layer: Any) -> Any:
             changes = {"dtype": "float32"} if cloning.is_float(layer) else {}
-            if layer is last and decides:
+            if layer is last and has_activation:
                 return cloning.without_activation(layer, **changes)
-            return cloning.clone_layer(layer, _OPEN.get(type(layer)), **changes)
+            return cloning.clone_layer(layer, _RECORDING.get(type(layer)), **changes)
 
-        network = cloning.clone(model, opened)
+        network = cloning.clone(model, recording_layer)
         self.network = cloning.to_bfloat16(network) if precision == "bfloat16" else network
-        found = list(cloning.layers_of(self.network))
-        self.blocks = [layer for layer in found if isinstance(layer, _OpenBlock)]
-        encoders = [layer for layer in found if isinstance(layer, _OpenEncoder)]
+        all_layers = list(cloning.layers_of(self.network))
+        self.blocks = [layer for layer in all_layers if isinstance(layer, _RecordingBlock)]
+        encoders = [layer for layer in all_layers if isinstance(layer, _RecordingEncoder)]
         if any(block.window_size for block in self.blocks):
             raise ValueError(
                 "`model` must attend among all tokens in every block. Received: "
@@ -175,11 +175,11 @@ class FeatureExtractor:
                 f"{len(encoders)} PatchEncoders"
             )
         self.encoder = encoders[0]
-        self._pooling = next((layer for layer in found if isinstance(layer, _OpenPooling)), None)
-        self._token_poolings = [layer for layer in found if isinstance(layer, layers.TokenPooling)]
-        self.norm = next((layer for layer in found if layer.name == "encoder_norm"), None)
-        self.patches = next(layer for layer in found if isinstance(layer, layers.Patches))
-        self.stem = next((layer for layer in found if isinstance(layer, layers.ResNetStem)), None)
+        self._pooling = next((x for x in all_layers if isinstance(x, _RecordingPooling)), None)
+        self._token_poolings = [x for x in all_layers if isinstance(x, layers.TokenPooling)]
+        self.norm = next((layer for layer in all_layers if layer.name == "encoder_norm"), None)
+        self.patches = next(x for x in all_layers if isinstance(x, layers.Patches))
+        self.stem = next((x for x in all_layers if isinstance(x, layers.ResNetStem)), None)
         self.source = model
 
     @classmethod
@@ -233,7 +233,7 @@ class FeatureExtractor:
         Returns:
             The activations, without gradients.
         """
-        return self._observation(self.run(_batch(images)))
+        return self._to_activations(self.run(_batch(images)))
 
     def activations_and_gradients(self, images: Any, classes: Any) -> Activations:
         """Returns the activations, and the gradients of one output per image with respect to them.
@@ -270,13 +270,13 @@ class FeatureExtractor:
             run = self.run(images, taps)
             return ops.sum(ops.take_along_axis(run["outputs"], index, axis=1)), run
 
-        one = self.run(images[:1])
-        tapped = (one["tokens"][0], *one["attention"], *one["pooling"])
-        taps = [ops.zeros((len(images), *tensor.shape[1:])) for tensor in tapped]
-        found, run = gradients(score, taps)
-        arrays = [ops.convert_to_numpy(gradient) for gradient in found]
+        first_run = self.run(images[:1])
+        tapped_tensors = (first_run["tokens"][0], *first_run["attention"], *first_run["pooling"])
+        taps = [ops.zeros((len(images), *tensor.shape[1:])) for tensor in tapped_tensors]
+        tap_gradients, run = gradients(score, taps)
+        arrays = [ops.convert_to_numpy(gradient) for gradient in tap_gradients]
         return dataclasses.replace(
-            self._observation(run),
+            self._to_activations(run),
             token_gradients=arrays[0],
             attention_gradients=arrays[1 : 1 + len(self.blocks)],
             pooling_gradient=arrays[-1] if self._pooling is not None else None,
@@ -292,24 +292,24 @@ class FeatureExtractor:
 
         Returns:
             `outputs`, the lists `tokens`, `attention` and `pooling` (empty without an attention
-            pooling), see `Activations`, and the dictionary `seen` of `ScoredDense`, if any.
+            pooling), see `Activations`, and `ood_results`, those of `ScoredDense`, if any.
         """
         attentions = [block.attention for block in self.blocks]
         pooling = [] if self._pooling is None else [self._pooling]
-        tapped: list[Any] = [self.blocks[-1], *attentions, *pooling]
+        tapped_layers: list[Any] = [self.blocks[-1], *attentions, *pooling]
         try:
-            for layer, tap in zip(tapped, taps or (), strict=False):
+            for layer, tap in zip(tapped_layers, taps or (), strict=False):
                 layer.tap = tap
             outputs = self.network(images, training=False)
         finally:
-            for layer in tapped:
+            for layer in tapped_layers:
                 layer.tap = None
         return {
             "outputs": ops.cast(outputs, "float32"),
-            "seen": last_seen(self.network),
-            "tokens": [self.blocks[0].entered, *(block.left for block in self.blocks)],
-            "attention": [attention.seen for attention in attentions],
-            "pooling": [layer.seen for layer in pooling],
+            "ood_results": last_results_of(self.network),
+            "tokens": [self.blocks[0].block_inputs, *(b.block_outputs for b in self.blocks)],
+            "attention": [attention.stored_weights for attention in attentions],
+            "pooling": [layer.stored_weights for layer in pooling],
         }
 
     def run_outputs(self, images: Any) -> dict[str, Any]:
@@ -317,13 +317,13 @@ class FeatureExtractor:
         self.blocks[-1].outputs_only = True
         try:
             run = self.run(images)
-            return {name: run[name] for name in ("outputs", "seen")}
+            return {name: run[name] for name in ("outputs", "ood_results")}
         finally:
             self.blocks[-1].outputs_only = False
 
-    def _observation(self, run: dict[str, Any]) -> Activations:
+    def _to_activations(self, run: dict[str, Any]) -> Activations:
         run = keras.tree.map_structure(ops.convert_to_numpy, run)
-        run.pop("seen")
+        run.pop("ood_results")
         pooling = run.pop("pooling")
         return Activations(self.encoder.grid, pooling=pooling[0] if pooling else None, **run)
 

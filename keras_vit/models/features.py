@@ -134,7 +134,7 @@ class _TokenReader(keras.Model):
         self.network(images, training=False)
         outputs = []
         for number in self.numbers:
-            tokens = extractor.blocks[number].left  # (B, T, D)
+            tokens = extractor.blocks[number].block_outputs  # (B, T, D)
             if extractor.norm is not None:
                 tokens = extractor.norm(tokens)
             if self.pool == "token":

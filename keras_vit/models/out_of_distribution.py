@@ -37,13 +37,13 @@ class NewClasses(NamedTuple):
     @classmethod
     def fitted(cls, features: Any, center: Any, whitening: Any, means: Any, rows: Any) -> Self:
         """Fits to training features (N, D), and whitened means (K, D) and rows of the classes."""
-        half = 0.5 * np.square(means).sum(axis=1)
-        lda = (features - center) @ whitening @ means.T - half
+        half_squares = 0.5 * np.square(means).sum(axis=1)
+        lda = (features - center) @ whitening @ means.T - half_squares
         lda -= lda.mean(axis=1, keepdims=True)
         logits = features @ rows[:, :-1].T + rows[:, -1]
         scale = np.vdot(lda, logits) / np.vdot(lda, lda)
         base = rows.mean(axis=0)
-        base[-1] += scale * half.mean()
+        base[-1] += scale * half_squares.mean()
         return cls(center, whitening, base, scale)
 
     def rows(self, means: Any) -> Any:
@@ -55,25 +55,25 @@ class NewClasses(NamedTuple):
         return self.base + ops.concatenate([kernel, bias[:, None]], axis=-1)
 
     def ood_score(self, features: Any, logits: Any) -> Any:
-        """Returns `ScoredDense.seen["ood_score"]` for new classes, from their logits (B, R)."""
+        """Returns the `ood_score` of `ScoredDense` for new classes, from their logits (B, R)."""
         whitened = ops.matmul(features - self.center, self.whitening)
         squared = ops.sum(ops.square(whitened), axis=-1)
         logits = logits - (ops.matmul(features, self.base[:-1]) + self.base[-1])[:, None]
-        nearest = ops.maximum(squared - 2 / self.scale * ops.max(logits, axis=-1), 0)
-        return ops.sqrt(nearest / whitened.shape[-1])
+        smallest = ops.maximum(squared - 2 / self.scale * ops.max(logits, axis=-1), 0)
+        return ops.sqrt(smallest / whitened.shape[-1])
 
 
 class ScoredDense(keras.layers.Dense):
     """Classifier that also compares its input, (B, D), with the training images.
 
-    `seen` contains these results of the last call, as the layers of `FeatureExtractor` contain
-    their activations: `features`, the input; `ood_score`, (B,), the Mahalanobis distance to the
-    nearest class mean, divided by the square root of D, so that it is about 1 for images like the
-    training images; and, given the features of `num_images` training images, `nearest`, the indices
-    of the most similar ones, and `nearest_similarity`, the cosines, (B, 3), in descending order.
+    `last_results` contains the results of the last call: `features`, the input; `ood_score`, (B,),
+    the Mahalanobis distance to the nearest class mean, divided by the square root of D, so that it
+    is about 1 for images like the training images; and, with the features of `num_images` training
+    images, `nearest`, the indices of the most similar ones, and `nearest_similarity`, the cosines,
+    (B, 3), in descending order.
     """
 
-    seen: dict[str, Any]
+    last_results: dict[str, Any]
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ScoredDense(keras.layers.Dense):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.num_means, self.num_images, self.seen = num_means, num_images, {}
+        self.num_means, self.num_images, self.last_results = num_means, num_images, {}
         self.has_new_classes = new_classes
 
     def build(self, input_shape: Any) -> None:
@@ -95,8 +95,8 @@ class ScoredDense(keras.layers.Dense):
             **({"base": (size + 1,), "scale": ()} if self.has_new_classes else {}),
         }
         for name, shape in shapes.items():
-            fixed = {"name": name, "dtype": "float32", "trainable": False, "autocast": False}
-            setattr(self, name, self.add_weight(shape=shape, **fixed))
+            settings = {"name": name, "dtype": "float32", "trainable": False, "autocast": False}
+            setattr(self, name, self.add_weight(shape=shape, **settings))
         super().build(input_shape)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -104,14 +104,15 @@ class ScoredDense(keras.layers.Dense):
         whitened = ops.matmul(features - self.center, self.whitening)
         squared = ops.sum(ops.square(whitened), axis=-1, keepdims=True)
         squared += ops.sum(ops.square(self.means), axis=0) - 2 * ops.matmul(whitened, self.means)
-        nearest = ops.maximum(ops.min(squared, axis=-1), 0)
-        score = ops.sqrt(nearest / whitened.shape[-1])
-        self.seen = {"features": features, "ood_score": score}
+        smallest = ops.maximum(ops.min(squared, axis=-1), 0)
+        score = ops.sqrt(smallest / whitened.shape[-1])
+        self.last_results = {"features": features, "ood_score": score}
         if self.num_images:
             length = ops.sqrt(ops.sum(ops.square(features), axis=-1, keepdims=True))
             cosines = ops.matmul(features / ops.maximum(length, 1e-12), self.directions)
-            found = ops.top_k(cosines, k=min(NEIGHBORS, self.num_images))
-            self.seen |= {"nearest_similarity": found[0], "nearest": ops.cast(found[1], "int32")}
+            similarities, indices = ops.top_k(cosines, k=min(NEIGHBORS, self.num_images))
+            nearest = ops.cast(indices, "int32")
+            self.last_results |= {"nearest_similarity": similarities, "nearest": nearest}
         return super().call(inputs, training=training)
 
     def set_weights(self, weights: Any) -> None:
@@ -128,7 +129,7 @@ class ScoredDense(keras.layers.Dense):
         }
 
     def new_classes(self) -> NewClasses:
-        """Returns what computes rows of new classes, as arrays."""
+        """Returns the `NewClasses` of the layer, as arrays."""
         names = NewClasses._fields
         return NewClasses(*(ops.convert_to_numpy(getattr(self, name)) for name in names))
 
@@ -166,20 +167,20 @@ def with_scores(
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     directions = (features / np.maximum(lengths, 1e-12))[:images].T
 
-    def changed(layer: Any) -> Any:
+    def scored_layer(layer: Any) -> Any:
         if layer is not head:
             return None
         sizes = {"num_means": len(classes), "num_images": images}
         return cloning.clone_layer(layer, ScoredDense, **sizes, new_classes=new_classes)
 
-    copy = cloning.clone(model, changed)
-    [scored] = _scored(copy)
+    copy = cloning.clone(model, scored_layer)
+    [classifier] = _scored_layers(copy)
     weights = [center, whitening, ((means - center) @ whitening).T, directions]
     if new_classes:
         rows = class_rows(head)[classes]
         fitted = NewClasses.fitted(features, center, whitening, weights[2].T, rows)
         weights += [fitted.base, fitted.scale]
-    scored.set_weights([*head.get_weights(), *weights])
+    classifier.set_weights([*head.get_weights(), *weights])
     return copy
 
 
@@ -190,23 +191,23 @@ def class_rows(head: keras.layers.Dense) -> np.ndarray:
     return np.concatenate([kernel, bias[None]], dtype=np.float32).T
 
 
-def compared(model: keras.Model, features: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns `ScoredDense.seen` of a model from `with_scores` for inputs of its classifier."""
-    [scored] = _scored(model)
-    scored(features)
-    return {name: np.asarray(values) for name, values in scored.seen.items()}
+def score_features(model: keras.Model, features: np.ndarray) -> dict[str, np.ndarray]:
+    """Computes `ScoredDense.last_results` of a model from `with_scores`, for features (N, D)."""
+    [classifier] = _scored_layers(model)
+    classifier(features)
+    return {name: np.asarray(values) for name, values in classifier.last_results.items()}
 
 
-def last_seen(model: keras.Model) -> dict[str, Any]:
-    """Returns `ScoredDense.seen` of the last call; nothing for a model without such a layer."""
-    return scored[0].seen if (scored := _scored(model)) else {}
+def last_results_of(model: keras.Model) -> dict[str, Any]:
+    """Returns `ScoredDense.last_results` of a model, or `{}` if it has no such layer."""
+    return layers[0].last_results if (layers := _scored_layers(model)) else {}
 
 
 def new_classes(model: keras.Model) -> tuple[np.ndarray, NewClasses] | None:
     """Returns `class_rows` and `NewClasses` of a model from `with_scores`, or None without them."""
-    layers = [layer for layer in _scored(model) if layer.has_new_classes]
+    layers = [layer for layer in _scored_layers(model) if layer.has_new_classes]
     return (class_rows(layers[0]), layers[0].new_classes()) if layers else None
 
 
-def _scored(model: keras.Model) -> list[ScoredDense]:
+def _scored_layers(model: keras.Model) -> list[ScoredDense]:
     return [layer for layer in cloning.layers_of(model) if isinstance(layer, ScoredDense)]

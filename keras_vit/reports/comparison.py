@@ -52,11 +52,11 @@ class Comparison:
 
     Examples:
         >>> report = evaluate_predictions([0, 1], [[0.9, 0.1], [0.2, 0.8]], ["daisy", "rose"])
-        >>> answers = {"names": ("a.jpg", "b.jpg"), "class_names": ("daisy", "rose")}
+        >>> names = {"names": ("a.jpg", "b.jpg"), "class_names": ("daisy", "rose")}
         >>> vit = ModelResult(
         ...     name="ViT", start=None, labels=np.array([0, 1]), probabilities=np.eye(2),
         ...     history=(), parameters=7, flops=None, peak_memory=None, training_minutes=None,
-        ...     training_speed=None, inference_speed=70.0, **answers,
+        ...     training_speed=None, inference_speed=70.0, **names,
         ... )
         >>> "| accuracy " in Comparison((vit,), (report,), {}).markdown()
         True
@@ -77,19 +77,19 @@ class Comparison:
                 f"Of {len(self.tests)} tests, one in twenty is expected to have p < 0.05 by "
                 "chance; the p-values are not corrected for multiple comparisons."
             )
-        random = [markdown(c.name) for c in self.results if c.start is None]
-        if random:
+        untrained = [markdown(c.name) for c in self.results if c.start is None]
+        if untrained:
             parts.append(
-                f"**Started from random weights: {', '.join(random)}.** Training from scratch on "
-                "few images says little about pretrained models."
+                f"**Started from random weights: {', '.join(untrained)}.** Training from scratch "
+                "on few images says little about pretrained models."
             )
         return "\n\n".join(parts) + "\n"
 
     def to_json(self) -> dict[str, Any]:
         """Returns all results as a dictionary that can be stored as JSON."""
-        models, left_out = [], ("names", "labels", "probabilities", "class_names")
+        models, omitted = [], ("names", "labels", "probabilities", "class_names")
         for result, report in itertools.zip_longest(self.results, self.reports):
-            fields = {k: v for k, v in dataclasses.asdict(result).items() if k not in left_out}
+            fields = {k: v for k, v in dataclasses.asdict(result).items() if k not in omitted}
             if report:
                 fields |= {f"minutes_to_{GOOD}": result.minutes_to(GOOD), **report.to_json()}
             models.append(fields)
@@ -125,7 +125,7 @@ class Comparison:
 
     def _class_rows(self) -> list[list[str]]:
         scores = [{row.name: row.f1 for row in report.per_class} for report in self.reports]
-        names = [n for n in self.results[0].class_names if any(n in found for found in scores)]
+        names = [n for n in self.results[0].class_names if any(n in f1 for f1 in scores)]
         rows = [
             ["accuracy", *(f"**{report.accuracy:.4f}**" for report in self.reports)],
             ["95% interval", *("{:.4f} to {:.4f}".format(*r.interval) for r in self.reports)],
@@ -133,8 +133,8 @@ class Comparison:
         ]
         for name in names[:_SHOWN_CLASSES]:
             rows.append([f"F1 of {markdown(name)}", *(decimal(f1.get(name)) for f1 in scores)])
-        if left_out := names[_SHOWN_CLASSES:]:
-            rows.append([f"... and {len(left_out)} more classes", *("" for _ in scores)])
+        if omitted := names[_SHOWN_CLASSES:]:
+            rows.append([f"... and {len(omitted)} more classes", *("" for _ in scores)])
         return rows
 
 
@@ -170,8 +170,8 @@ def compare(
         ValueError: `models` must contain at least two models with different names. ...
     """
     start, out = dict(start or {}), Path(out)
-    known = (*zoo.CONSTRUCTORS, *application_names())
-    runs = {name: Run(name) for name in models if name not in known and Run(name).config.is_file()}
+    names = (*zoo.CONSTRUCTORS, *application_names())
+    runs = {name: Run(name) for name in models if name not in names and Run(name).config.is_file()}
     _check(models, start, runs)
     with output_folder.writing(out, "compare", _FILES):
         examples = tasks.get(config.task).load(config.data)
@@ -183,9 +183,9 @@ def compare(
                 print(f"\n{label}: measuring the existing run", flush=True)
                 results.append(measure_run(label, runs[name], out / "runs" / label))
                 continue
-            own = dataclasses.replace(config, model=name, weights=start.get(name))
-            print(f"\n{name}: {own.weights or 'from random weights'}", flush=True)
-            results.append(run_model(name, own, out / "runs" / name))
+            model_config = dataclasses.replace(config, model=name, weights=start.get(name))
+            print(f"\n{name}: {model_config.weights or 'from random weights'}", flush=True)
+            results.append(run_model(name, model_config, out / "runs" / name))
         first = results[0]
         for other in results[1:]:
             if other.names != first.names or other.class_names != first.class_names:
@@ -245,10 +245,10 @@ def _check_images(
     if not runs:
         return
     if len(runs) < len(models):
-        usable, found = data.usable_images(examples, config.on_bad_image)
+        usable, audit = data.usable_images(examples, config.on_bad_image)
         fraction, seed = config.validation_fraction, config.split_seed
         _, held_out = data.split(
-            usable, found.digests, found.twins, validation_fraction=fraction, seed=seed
+            usable, audit.digests, audit.twins, validation_fraction=fraction, seed=seed
         )
         expected = {usable.names[i] for i in held_out}
     else:

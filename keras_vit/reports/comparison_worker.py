@@ -83,7 +83,7 @@ class ModelResult:
 
     def minutes_to(self, accuracy: float) -> float | None:
         """Returns the minutes of training until a validation accuracy was reached, or None."""
-        return next((minutes for minutes, found in self.history if found >= accuracy), None)
+        return next((minutes for minutes, value in self.history if value >= accuracy), None)
 
 
 def run_model(name: str, config: RunConfig, folder: Path) -> ModelResult:
@@ -110,15 +110,15 @@ def measure_run(name: str, run: Run, folder: Path) -> ModelResult:
 def main(folder: str, run: str | None = None) -> None:
     """Measures the model of `run`, or else of a new run with the `config.yaml` in `folder`."""
     path, memory = Path(folder), None
-    own = Run(run or path / RUN)
+    measured = Run(run or path / RUN)
     try:
         if run is None:
-            resumed = own.config.is_file()
-            train(read_config(path / CONFIG), own.path, resume=resumed, tensorboard=False)
+            resumed = measured.config.is_file()
+            train(read_config(path / CONFIG), measured.path, resume=resumed, tensorboard=False)
             memory = None if resumed else cost.peak_memory()
-        _measure(own, path, memory)
-    except KeyboardInterrupt as stopped:
-        print(f"\n{stopped}")
+        _measure(measured, path, memory)
+    except KeyboardInterrupt as interrupt:
+        print(f"\n{interrupt}")
         sys.exit(_STOPPED)
     except (ValueError, OSError, RuntimeError, FloatingPointError) as error:
         say(f"keras-vit: {error}", sys.stderr)
@@ -127,10 +127,10 @@ def main(folder: str, run: str | None = None) -> None:
 
 def _in_a_process(name: str, *arguments: str | Path) -> None:
     command = [sys.executable, "-c", _IN_A_PROCESS, *map(str, arguments)]
-    said = None  # this process's stderr, which may be a terminal, bypassing `quiet_tensorflow`
+    stderr = None  # this process's stderr, which may be a terminal, bypassing `quiet_tensorflow`
     with contextlib.suppress(AttributeError, OSError):
-        said = sys.stderr.fileno()
-    with subprocess.Popen(command, stderr=said) as process:
+        stderr = sys.stderr.fileno()
+    with subprocess.Popen(command, stderr=stderr) as process:
         status = _wait(process)
     if status in (_STOPPED, -signal.SIGINT):
         raise KeyboardInterrupt(f"{name} was stopped. Run the same command again to resume.")
@@ -143,16 +143,16 @@ def _in_a_process(name: str, *arguments: str | Path) -> None:
 
 def _wait(process: subprocess.Popen) -> int:
     """Waits for a process to save its state and end, even after Ctrl-C or SIGTERM."""
-    here = threading.current_thread() is threading.main_thread()
-    earlier = here and signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    previous = in_main_thread and signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         while True:
             # Ctrl-C interrupts both processes; the child then saves its state.
             with contextlib.suppress(KeyboardInterrupt):
                 return process.wait()
     finally:
-        if here:
-            signal.signal(signal.SIGTERM, earlier)
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, previous)
 
 
 def _measure(run: Run, folder: Path, memory: int | None) -> None:
@@ -174,7 +174,7 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
             probabilities=probabilities,
             class_names=np.array(class_names, str),
         )
-    found: dict[str, Any] = {
+    costs: dict[str, Any] = {
         "parameters": model.count_params(),
         "flops": cost.flops(model),
         "peak_memory": memory,
@@ -183,29 +183,29 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
         "inference_images_per_second": cost.inference_speed(model),
         "scores": scores,
     }
-    files.write_json(folder / COST, found)  # last, because this file marks the folder as complete
+    files.write_json(folder / COST, costs)  # last, because this file marks the folder as complete
 
 
 def _read(name: str, run: Run, folder: Path) -> ModelResult:
     config = run.read_config()
-    found = json.loads((folder / COST).read_text(encoding="utf-8"))
+    costs = json.loads((folder / COST).read_text(encoding="utf-8"))
     with np.load(folder / PREDICTIONS) as stored:
-        answers = {key: stored[key] for key in stored.files}
+        predictions = {key: stored[key] for key in stored.files}
     metric, _ = get(config.task).monitor or ("loss", "")
     values = {int(row["epoch"]): row[f"val_{metric}"] for row in history.read_rows(run.history)}
-    known = _minutes(run)
-    minutes = np.cumsum([known.get(epoch, math.nan) for epoch in values])
+    known_minutes = _minutes(run)
+    minutes = np.cumsum([known_minutes.get(epoch, math.nan) for epoch in values])
     return ModelResult(
         name=name,
         start=config.weights and (Path(config.weights).name or config.weights),
-        names=tuple(answers["names"].tolist()),
-        labels=answers["labels"],
-        probabilities=answers["probabilities"],
-        class_names=tuple(answers["class_names"].tolist()),
+        names=tuple(predictions["names"].tolist()),
+        labels=predictions["labels"],
+        probabilities=predictions["probabilities"],
+        class_names=tuple(predictions["class_names"].tolist()),
         history=tuple(zip(minutes.tolist(), values.values(), strict=True)),
-        training_speed=found.pop("training_images_per_second"),
-        inference_speed=found.pop("inference_images_per_second"),
-        **found,
+        training_speed=costs.pop("training_images_per_second"),
+        inference_speed=costs.pop("inference_images_per_second"),
+        **costs,
     )
 
 
@@ -220,9 +220,9 @@ def _minutes(run: Run) -> dict[int, float]:
     times = [row for row in history.read_rows(run.times) if row["steps"]]
     if not times:
         return {}
-    full = max(row["steps"] for row in times)
+    steps = max(row["steps"] for row in times)
     minutes = {
-        int(r["epoch"]): (r["seconds"] + (full / r["steps"] - 1) * r["training_seconds"]) / 60
+        int(r["epoch"]): (r["seconds"] + (steps / r["steps"] - 1) * r["training_seconds"]) / 60
         for r in times
     }
     # An epoch has no time if the run was stopped at its end.

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit.accelerators import proc_field
 
-_TURNS = 3  # repetitions of a measurement; the fastest counts, as other processes only slow it down
+_REPEATS = 3  # of a measurement; the fastest counts, as other processes only slow it down
 
 
 def flops(model: keras.Model) -> int | None:
@@ -29,13 +29,13 @@ def flops(model: keras.Model) -> int | None:
         graph = function.get_concrete_function(tf.TensorSpec(shape, tf.float32)).graph
         options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
         options["output"] = "none"
-        level = tf.get_logger().level
+        log_level = tf.get_logger().level
         tf.get_logger().setLevel("ERROR")  # hides the warning that the profiler is of TensorFlow 1
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 profile = tf.compat.v1.profiler.profile(graph, options=options)
         finally:
-            tf.get_logger().setLevel(level)
+            tf.get_logger().setLevel(log_level)
         return int(profile.total_float_ops)
     if backend == "jax":
         import jax
@@ -47,8 +47,8 @@ def flops(model: keras.Model) -> int | None:
             return model.stateless_call(values[:number], values[number:], x, training=False)[0]
 
         lowered = jax.jit(run).lower(variables, np.zeros(shape, "float32"))
-        counted = lowered.cost_analysis() or {}
-        return int(counted["flops"]) if "flops" in counted else None
+        analysis = lowered.cost_analysis() or {}
+        return int(analysis["flops"]) if "flops" in analysis else None
     return None
 
 
@@ -64,4 +64,4 @@ def inference_speed(model: keras.Model, images: int = 64, batch_size: int = 32) 
     noise = np.random.default_rng(0).normal(size=(images, *model.input_shape[1:])).astype("float32")
     model.predict(noise[:batch_size], batch_size, verbose=0)  # traces and compiles
     timer = timeit.Timer(lambda: model.predict(noise, batch_size, verbose=0))
-    return images / min(timer.repeat(_TURNS, number=1))
+    return images / min(timer.repeat(_REPEATS, number=1))

@@ -21,14 +21,14 @@ from keras_vit import files, output_folder
 from keras_vit.arguments import text_table
 from keras_vit.data.pipeline import read_pixels
 from keras_vit.export.predictor import Image, on_pixels, rows
-from keras_vit.models.out_of_distribution import last_seen
+from keras_vit.models.out_of_distribution import last_results_of
 from keras_vit.tasks.classification.out_of_distribution import scored_network
 from keras_vit.tasks.registry import trained_model
 from keras_vit.tasks.run_data import Run
 from keras_vit.visualization.html_page import Section, page, paragraph, pictures, table
 
-_SHOWN = 24  # images on the page
-_LEVEL = 0.95  # confidence level of all intervals together
+_NUM_SHOWN = 24  # images on the page
+_CONFIDENCE_LEVEL = 0.95  # confidence level of all intervals together
 _NAMES = ("brightness", "contrast", "saturation", "sharpness")
 _HEAD = ("quantity", "held out", "new", "difference", "95% interval", "")
 
@@ -125,53 +125,53 @@ def write_drift(
     Examples:
         >>> write_drift("runs/photos", ["new/1.jpg", "new/2.jpg"], "drift")  # doctest: +SKIP
     """
-    found = Run(run)
-    found.require_complete()
-    exported = trained_model(found.model())
+    source_run = Run(run)
+    source_run.require_complete()
+    exported = trained_model(source_run.model())
     if not exported.task.has_sets:
         raise ValueError(
             "`run` must be of a classifier, with one class per image. Received: a run of the task "
             f"{exported.task.name}"
         )
     preprocessing = exported.preprocessing
-    training, held_out = found.examples("train"), found.examples("validation")
+    training, held_out = source_run.examples("train"), source_run.examples("validation")
     scored = scored_network(exported.network, preprocessing, training, verbose=verbose)
 
     def run_batch(pixels: np.ndarray) -> np.ndarray:
         outputs = np.asarray(scored(preprocessing.scale(pixels), training=False))
-        score = np.asarray(last_seen(scored)["ood_score"])
+        score = np.asarray(last_results_of(scored)["ood_score"])
         return np.column_stack([score, outputs, *_properties(pixels)])
 
-    def measured(images: Sequence[Image]) -> tuple[dict[str, np.ndarray], list[str]]:
-        found = list(rows(images, batch_size, *on_pixels(preprocessing, run_batch)))
-        values = np.array([row for row, problem in found if not problem])
+    def measure(images: Sequence[Image]) -> tuple[dict[str, np.ndarray], list[str]]:
+        results = list(rows(images, batch_size, *on_pixels(preprocessing, run_batch)))
+        values = np.array([row for row, problem in results if not problem])
         if len(values) < 2:
             raise ValueError(
                 f"`images` must contain two readable images or more. Received: {len(values)}"
             )
-        kept = [image for image, (_, problem) in zip(images, found, strict=True) if not problem]
-        sides = np.array([_sides(image) for image in kept], float)
+        readable = [x for x, (_, problem) in zip(images, results, strict=True) if not problem]
+        sides = np.array([_sides(image) for image in readable], float)
         score, outputs, properties = np.split(values, (1, values.shape[1] - len(_NAMES)), axis=1)
-        best, classes = outputs.argmax(axis=1), preprocessing.class_names or ()
+        predicted, classes = outputs.argmax(axis=1), preprocessing.class_names or ()
         return {
             "out-of-distribution score": score[:, 0],
             "confidence": outputs.max(axis=1),
-            **{f"predicted as {name}": (best == k) * 1.0 for k, name in enumerate(classes)},
+            **{f"predicted as {name}": (predicted == k) * 1.0 for k, name in enumerate(classes)},
             **dict(zip(_NAMES, properties.T, strict=True)),
             "megapixels": sides.prod(axis=1) / 1e6,
             "width / height": sides[:, 0] / sides[:, 1],
-        }, [problem for _, problem in found]
+        }, [problem for _, problem in results]
 
-    old, _ = measured([held_out.read(i) for i in range(len(held_out))])
-    new, problems = measured(images)
-    shown = [os.fspath(path) for path in images]
-    kept = [name for name, problem in zip(shown, problems, strict=True) if not problem]
-    lost = tuple(name for name, problem in zip(shown, problems, strict=True) if problem)
+    old, _ = measure([held_out.read(i) for i in range(len(held_out))])
+    new, problems = measure(images)
+    paths = [os.fspath(path) for path in images]
+    readable = [name for name, problem in zip(paths, problems, strict=True) if not problem]
+    unreadable = tuple(name for name, problem in zip(paths, problems, strict=True) if problem)
     changes = tuple(_change(name, old[name], new[name], len(old)) for name in old)
-    drift = Drift(changes, len(kept), lost)
+    drift = Drift(changes, len(readable), unreadable)
     with output_folder.writing(out, "drift", ("index.html", "drift.json")):
         files.write_json(Path(out) / "drift.json", drift.to_json())
-        html = _page(drift, kept, new["out-of-distribution score"], preprocessing)
+        html = _page(drift, readable, new["out-of-distribution score"], preprocessing)
         files.write_text(Path(out) / "index.html", html, errors="backslashreplace")
     return drift
 
@@ -191,31 +191,31 @@ def _sides(image: Any) -> tuple[int, int]:
 
 
 def _change(name: str, old: np.ndarray, new: np.ndarray, rows: int) -> Change:
-    """Computes the interval of the difference of two means, one of several rows."""
+    """Computes the interval of the difference of two means, one of `rows` intervals."""
     low = high = new.mean() - old.mean()
     if np.ptp(old) or np.ptp(new):  # without spread SciPy's test is not defined
-        # One of both may have no spread.
+        # One of the two samples may have no spread.
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             test = stats.ttest_ind(new, old, equal_var=False)
-        low, high = test.confidence_interval(1 - (1 - _LEVEL) / rows)
+        low, high = test.confidence_interval(1 - (1 - _CONFIDENCE_LEVEL) / rows)
     return Change(name, float(old.mean()), float(new.mean()), float(low), float(high))
 
 
 def _page(drift: Drift, names: Sequence[str], scores: np.ndarray, preprocessing: Any) -> str:
-    clear = [change.name for change in drift.changes if change.clear]
+    different = [change.name for change in drift.changes if change.clear]
     intro = (
         f"{drift.images} new images, compared with the held-out images of the run. Different: "
-        f"{', '.join(clear) or 'nothing'}. The intervals contain all true differences of the means "
-        "together with a probability of 95%."
+        f"{', '.join(different) or 'nothing'}. The intervals contain all true differences of the "
+        "means together with a probability of 95%."
     )
     rows = [change.row() for change in drift.changes]
     sections = [Section("changes", "Differences", [paragraph(intro), table(_HEAD, rows)])]
-    chosen = np.argsort(-scores, kind="stable")[:_SHOWN]
-    contents = [Path(names[i]).read_bytes() for i in chosen]
-    shown = preprocessing.to_rgb(read_pixels(contents, preprocessing))
+    indices = np.argsort(-scores, kind="stable")[:_NUM_SHOWN]
+    contents = [Path(names[i]).read_bytes() for i in indices]
+    pixels = preprocessing.to_rgb(read_pixels(contents, preprocessing))
     items = [
         ([image], f"score {scores[i]:.2f}: {names[i]}")
-        for image, i in zip(shown, chosen, strict=True)
+        for image, i in zip(pixels, indices, strict=True)
     ]
     title = "New images with the highest out-of-distribution scores"
     sections.append(Section("images", title, [pictures(items)]))

@@ -53,21 +53,21 @@ def write_evaluation(
         True
     """
     out = Path(folder)
-    shown = files.without_folders(dict(configuration or {}))
+    shown_configuration = files.without_folders(dict(configuration or {}))
     source = Path(examples.source).name or examples.source  # folders are private
-    bare = dataclasses.replace(examples, source=source, notes=(), ignored={})
-    checked = dataclasses.replace(data.check(bare, audit, progress=progress), refused="")
-    problems = Section("data", "Image problems", [preformatted(checked.text())])
+    examples_to_check = dataclasses.replace(examples, source=source, notes=(), ignored={})
+    check = dataclasses.replace(data.check(examples_to_check, audit, progress=progress), refused="")
+    problems = Section("data", "Image problems", [preformatted(check.text())])
     sections = [*details.sections(), problems]
-    if shown:
-        text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    if shown_configuration:
+        text = yaml.safe_dump(shown_configuration, sort_keys=False, allow_unicode=True)
         sections.append(Section("configuration", "Training configuration", [preformatted(text)]))
     if versions:
         rows = [[name, str(version)] for name, version in versions.items() if version]
         sections.append(Section("versions", "Versions", [table(["package", "version"], rows)]))
     # File names may be invalid UTF-8.
     files.write_text(out / "index.html", page(title, subtitle, sections), "backslashreplace")
-    content = {**details.to_json(), "data": checked.to_json()}
-    content |= {"configuration": shown, "versions": dict(versions or {})}
+    content = {**details.to_json(), "data": check.to_json()}
+    content |= {"configuration": shown_configuration, "versions": dict(versions or {})}
     files.write_json(out / "report.json", content)
     return out / "index.html"

@@ -33,8 +33,8 @@ class ProbeResult:
 
     Args:
         few_shot: Few-shot accuracies.
-        neighbors: Accuracy of nearest neighbors among all training images.
-        linear: Accuracy of logistic regression on all training images; None if a class has too few.
+        knn_accuracy: Accuracy of nearest neighbors among all training images.
+        linear_accuracy: Accuracy of logistic regression on them; None if a class has too few.
         training: Number of training images.
         test: Number of test images.
 
@@ -48,8 +48,8 @@ class ProbeResult:
     """
 
     few_shot: tuple[evaluation.FewShot, ...]
-    neighbors: float
-    linear: float | None
+    knn_accuracy: float
+    linear_accuracy: float | None
     training: int
     test: int
 
@@ -60,12 +60,12 @@ class ProbeResult:
             name = f"{row.shots} example{'s' if row.shots > 1 else ''} per class"
             draws = f"standard deviation {row.spread:.4f} over {len(row.accuracies)} draws"
             rows.append((name, f"{row.mean:.4f}, {draws}"))
-        everything = f"of all {self.training} training images"
+        note = f"of all {self.training} training images"
         linear = "- (a class has fewer than three images)"
-        if self.linear is not None:
-            linear = f"{self.linear:.4f}, {everything}"
-        voters = f"{min(NEIGHBORS, self.training)} nearest neighbors"
-        rows += [(voters, f"{self.neighbors:.4f}, {everything}"), ("logistic regression", linear)]
+        if self.linear_accuracy is not None:
+            linear = f"{self.linear_accuracy:.4f}, {note}"
+        knn = f"{min(NEIGHBORS, self.training)} nearest neighbors"
+        rows += [(knn, f"{self.knn_accuracy:.4f}, {note}"), ("logistic regression", linear)]
         title = f"accuracy on {self.test} held-out images, from frozen features"
         return arguments.listed(title, arguments.text_table(rows, "<<"))
 
@@ -75,8 +75,8 @@ class ProbeResult:
             "few_shot": [
                 {**row._asdict(), "mean": row.mean, "spread": row.spread} for row in self.few_shot
             ],
-            "nearest_neighbors": self.neighbors,
-            "logistic_regression": self.linear,
+            "nearest_neighbors": self.knn_accuracy,
+            "logistic_regression": self.linear_accuracy,
             "training_images": self.training,
             "test_images": self.test,
         }
@@ -116,8 +116,8 @@ def probe(
         >>> from keras_vit import models
         >>> digits = data.load("digits")
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
-        >>> found = probe(model, digits.subset(range(300)), digits.subset(range(300, 400)))
-        >>> [row.shots for row in found.few_shot], found.test
+        >>> result = probe(model, digits.subset(range(300)), digits.subset(range(300, 400)))
+        >>> [row.shots for row in result.few_shot], result.test
         ([1, 5, 10, 25], 100)
     """
     if training.multi_label or test.multi_label:
@@ -127,7 +127,7 @@ def probe(
         )
     labels = evaluation.align(training.class_names, test)
     parts = _features(model, (training, test), cache, batch_size, verbose)
-    known, asked = (parts[0], training.targets), (parts[1], labels)
+    training_part, test_part = (parts[0], training.targets), (parts[1], labels)
     if sheet is not None:
         _draw_neighbors(model, (training, test), parts, sheet)
     if verbose:
@@ -135,9 +135,9 @@ def probe(
     largest = int(training.class_counts().max())
     shots = [number for number in SHOTS if number <= largest]
     return ProbeResult(
-        evaluation.few_shot(known, asked, shots=shots, seeds=SEEDS),
-        evaluation.neighbor_accuracy(known, asked),
-        evaluation.linear_accuracy(known, asked),
+        evaluation.few_shot(training_part, test_part, shots=shots, seeds=SEEDS),
+        evaluation.neighbor_accuracy(training_part, test_part),
+        evaluation.linear_accuracy(training_part, test_part),
         len(training),
         len(test),
     )
@@ -149,20 +149,20 @@ def _features(
     key = fingerprint(model, parts) if cache is not None else ""
     if cache is not None and Path(cache).is_file():
         stored = _read(cache)
-        fits = str(stored["fingerprint"]) == key
+        is_same = str(stored["fingerprint"]) == key
         if verbose:
-            fitting = "Reading cached features of the same model and images from"
-            other = "Replacing cached features of another model or other images in"
-            print(f"{fitting if fits else other} {cache}.")
-        if fits:
+            reading = "Reading cached features of the same model and images from"
+            replacing = "Replacing cached features of another model or other images in"
+            print(f"{reading if is_same else replacing} {cache}.")
+        if is_same:
             return [stored["training"], stored["test"]]
-    found = [
+    extracted = [
         np.asarray(features(model, part, batch_size=batch_size, verbose=verbose)) for part in parts
     ]
     if cache is not None:
         with files.atomic_path(cache) as temporary, temporary.open("wb") as file:
-            np.savez(file, fingerprint=key, training=found[0], test=found[1])
-    return found
+            np.savez(file, fingerprint=key, training=extracted[0], test=extracted[1])
+    return extracted
 
 
 def _read(path: _Path) -> dict[str, np.ndarray]:
@@ -189,18 +189,18 @@ def fingerprint(model: keras.Model, parts: tuple[data.Examples, ...]) -> str:
 
 
 def _draw_neighbors(
-    model: keras.Model, examples: _Parts, found: list[np.ndarray], path: _Path
+    model: keras.Model, examples: _Parts, parts: list[np.ndarray], path: _Path
 ) -> None:
     training, test = examples
     preprocessing = preprocessing_of(model)
     queries = np.unique(np.linspace(0, len(test) - 1, _QUERIES).round().astype(int))
-    indices, similarities = evaluation.nearest(found[0], found[1][queries], _NEIGHBORS)
-    shown: list[tuple[data.Examples, int, str]] = []  # images, and the end of their captions
+    indices, similarities = evaluation.nearest(parts[0], parts[1][queries], _NEIGHBORS)
+    tiles: list[tuple[data.Examples, int, str]] = []  # images, and the end of their captions
     for query, row, values in zip(queries, indices.tolist(), similarities, strict=True):
-        shown.append((test, int(query), ":"))
-        shown += [(training, i, f"\n{value:.2f}") for i, value in zip(row, values, strict=True)]
-    encoded = [part.read(i) for part, i, _ in shown]
-    captions = [shorten(part.shown(i)[0], _LONGEST_CAPTION) + end for part, i, end in shown]
+        tiles.append((test, int(query), ":"))
+        tiles += [(training, i, f"\n{value:.2f}") for i, value in zip(row, values, strict=True)]
+    encoded = [part.read(i) for part, i, _ in tiles]
+    captions = [shorten(part.shown(i)[0], _LONGEST_CAPTION) + end for part, i, end in tiles]
     pixels = preprocessing.to_rgb(read_pixels(encoded, preprocessing))
     columns = 1 + indices.shape[1]
     contact_sheet(pixels, np.empty((len(pixels), 0)), (), path, captions, columns=columns)

@@ -44,7 +44,7 @@ image = data.prepare(tf.io.read_file("image.jpg"), preprocessing)
 
 Or `keras-vit predict last.keras image.jpg`."""
 _ONE_CLASS = "\nprint(preprocessing.class_names[probabilities.argmax()])"
-_SEVERAL = "\npresent = preprocessing.present(probabilities)  # which labels the image shows"
+_MULTI_LABEL = "\npresent = preprocessing.present(probabilities)  # which labels the image shows"
 
 
 def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path:
@@ -99,8 +99,8 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     preprocessing = models.preprocessing_of(model)
     height, width = preprocessing.size
     classifier = task.pipeline_tag == "image-classification"
-    what = "An image classifier" if classifier else f"A model for the task {task.name}"
-    decide = _SEVERAL if preprocessing.thresholds else _ONE_CLASS
+    kind_of_model = "An image classifier" if classifier else f"A model for the task {task.name}"
+    decide = _MULTI_LABEL if preprocessing.thresholds else _ONE_CLASS
     kind = "vision-transformer" if models.has_config(model) else "convolutional"
     try:
         scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
@@ -113,7 +113,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         ) from error
     sections = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {markdown(name)}",
-        f"{what}, {markdown(config.model)} with {model.count_params():,} parameters, "
+        f"{kind_of_model}, {markdown(config.model)} with {model.count_params():,} parameters, "
         f"for images of {height} x {width} pixels (images of other sizes are resized), trained "
         f"with keras_vit. Initial weights: {origin}.",
         _uses(preprocessing if classifier else None),
@@ -174,13 +174,13 @@ def _uses(preprocessing: Preprocessing | None) -> str:
     if preprocessing is None:
         return f"## Intended use\n\n{to_complete}"
     labels = preprocessing.class_names or ()
-    shown = arguments.shortlist(list(map(markdown, labels)), shown=50)
-    anything = "is also assigned one of these classes, possibly with high confidence"
+    class_list = arguments.shortlist(list(map(markdown, labels)), shown=50)
+    other_images = "is also assigned one of these classes, possibly with high confidence"
     if preprocessing.thresholds:
-        anything = "may be assigned no class, or one or more of these classes"
+        other_images = "may be assigned no class, or one or more of these classes"
     return (
-        f"## Intended use\n\nPredicts which of {len(labels)} classes an image shows: {shown}. An "
-        f"image of anything else {anything}.\n\n{to_complete}"
+        f"## Intended use\n\nPredicts which of {len(labels)} classes an image shows: {class_list}. "
+        f"An image of anything else {other_images}.\n\n{to_complete}"
     )
 
 

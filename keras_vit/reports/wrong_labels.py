@@ -17,7 +17,7 @@ from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.run_data import Run
 from keras_vit.visualization.html_page import Section, page, paragraph, pictures
 
-_SHOWN = 200  # images on the page
+_NUM_SHOWN = 200  # images on the page
 
 
 def write_label_errors(
@@ -60,19 +60,19 @@ def write_label_errors(
         )
     indices, outputs = [run.indices() for run in runs], []
     for run, held_out in zip(runs, map(examples.subset, indices), strict=True):
-        _, found, preprocessing = predict(run.model(), held_out, verbose=verbose)
-        outputs.append(found)
+        _, fold_outputs, preprocessing = predict(run.model(), held_out, verbose=verbose)
+        outputs.append(fold_outputs)
     joined, probabilities = np.concatenate(indices), np.concatenate(outputs)
-    own = probabilities[np.arange(len(joined)), examples.targets[joined]]
-    order = np.argsort(own, kind="stable")
+    label_probabilities = probabilities[np.arange(len(joined)), examples.targets[joined]]
+    order = np.argsort(label_probabilities, kind="stable")
     examples, probabilities = examples.subset(joined[order]), probabilities[order]
     wrong, likely = label_errors(examples.targets, probabilities)
     with output_folder.writing(out, "labels", ("index.html", "labels.csv", "without.csv")):
         changes = dict(zip(wrong.tolist(), likely.tolist(), strict=True))
         head, *rows = _table(examples, probabilities, changes, Path(out))
         files.write_csv(Path(out) / "labels.csv", [head, *rows])
-        kept = (row for i, row in enumerate(rows) if i not in changes)
-        files.write_csv(Path(out) / "without.csv", [head, *kept])
+        unchanged = (row for i, row in enumerate(rows) if i not in changes)
+        files.write_csv(Path(out) / "without.csv", [head, *unchanged])
         html = _page(examples, probabilities, changes, preprocessing)
         files.write_text(Path(out) / "index.html", html, errors="backslashreplace")
     return len(wrong)
@@ -85,10 +85,10 @@ def _table(
     names = examples.class_names
     header = ("file", "label", "given_label", "probability_of_given_label")
     rows: list[tuple[str, ...]] = [header]
-    for i, given in enumerate(examples.targets.tolist()):
-        place = os.path.relpath(examples.paths[i], folder)  # type: ignore[index]
-        texts = (place, names[changes.get(i, given)], names[given])
-        rows.append((*map(csv_cell, texts), f"{probabilities[i, given]:.4f}"))
+    for i, label in enumerate(examples.targets.tolist()):
+        path = os.path.relpath(examples.paths[i], folder)  # type: ignore[index]
+        cells = (path, names[changes.get(i, label)], names[label])
+        rows.append((*map(csv_cell, cells), f"{probabilities[i, label]:.4f}"))
     return rows
 
 
@@ -99,7 +99,7 @@ def _page(
     preprocessing: Preprocessing,
 ) -> str:
     names, predicted = examples.class_names, probabilities.argmax(axis=1)
-    chosen = np.flatnonzero(predicted != examples.targets)[:_SHOWN].tolist()
+    indices = np.flatnonzero(predicted != examples.targets)[:_NUM_SHOWN].tolist()
     intro = paragraph(
         f"{len(changes)} of {len(examples)} images ({len(changes) / len(examples):.1%}) have a "
         "label that is likely wrong: a model that was not trained on the image is confident of "
@@ -107,17 +107,17 @@ def _page(
         "Other images may have wrong labels, too: those below without 'likely' are not changed."
     )
     sections = [Section("summary", "Likely wrong labels", [intro])]
-    if chosen:
-        shown = preprocessing.to_rgb(read_pixels([examples.read(i) for i in chosen], preprocessing))
+    if indices:
+        rgb = preprocessing.to_rgb(read_pixels([examples.read(i) for i in indices], preprocessing))
         items = []
-        for image, i in zip(shown, chosen, strict=True):
-            given, other = int(examples.targets[i]), changes.get(i, int(predicted[i]))
+        for image, i in zip(rgb, indices, strict=True):
+            label, alternative = int(examples.targets[i]), changes.get(i, int(predicted[i]))
             text = (
-                f"labelled {names[given]} ({probabilities[i, given]:.1%}), "
-                f"{'likely' if i in changes else 'predicted as'} {names[other]} "
-                f"({probabilities[i, other]:.1%}): {examples.names[i]}"
+                f"labelled {names[label]} ({probabilities[i, label]:.1%}), "
+                f"{'likely' if i in changes else 'predicted as'} {names[alternative]} "
+                f"({probabilities[i, alternative]:.1%}): {examples.names[i]}"
             )
             items.append(([image], text))
-        title = f"The {len(chosen)} images with the least probable labels"
+        title = f"The {len(indices)} images with the least probable labels"
         sections.append(Section("images", title, [pictures(items)]))
     return page("Labels", Path(examples.source).name or examples.source, sections)

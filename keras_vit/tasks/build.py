@@ -29,8 +29,8 @@ def default_weights(model: str) -> str | None:
     if model in application_names():
         return "imagenet"
     rows = weights.list_weights(model)
-    usual = any("imagenet" in row.aliases for row in rows)
-    return "imagenet" if usual else rows[0].name if rows else None
+    has_imagenet = any("imagenet" in row.aliases for row in rows)
+    return "imagenet" if has_imagenet else rows[0].name if rows else None
 
 
 def build_encoder(
@@ -55,9 +55,9 @@ def complete_preprocessing(
     New runs use the default decoding options; resumed runs use their original options.
     """
     layer = network.get_layer("image_contract")
-    reads = Preprocessing()
+    decoding = Preprocessing()
     if resume:
-        reads = Preprocessing.from_config(run.resolved()["preprocessing"])
+        decoding = Preprocessing.from_config(run.resolved()["preprocessing"])
     elif not layer.preprocessing.exif_orientation:
         print(
             "Note: images are rotated according to their EXIF orientation; the images that the "
@@ -65,8 +65,8 @@ def complete_preprocessing(
         )
     layer.preprocessing = dataclasses.replace(
         layer.preprocessing,
-        exif_orientation=reads.exif_orientation,
-        dct_scaling=reads.dct_scaling,
+        exif_orientation=decoding.exif_orientation,
+        dct_scaling=decoding.dct_scaling,
         resize=resize or layer.preprocessing.resize,
         task=task,
     )

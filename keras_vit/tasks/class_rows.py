@@ -32,7 +32,7 @@ class ClassRows:
 
     @classmethod
     def parse(cls, content: bytes, path: str | os.PathLike[str] = FILE) -> ClassRows:
-        """Returns the classes in a file's content; raises `ValueError` for another content."""
+        """Returns the classes in a file's content; raises `ValueError` for any other content."""
         try:
             features = tf.train.Example.FromString(content).features.feature
             names = tuple(name.decode() for name in features["names"].bytes_list.value)
@@ -63,8 +63,8 @@ def in_graph(classes: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor, tf.Te
         Names (B, R) and rows (B, R, size), padded to the largest number of classes R, and which of
         them are classes, bool (B, R).
     """
-    kinds = {"names": tf.io.RaggedFeature(tf.string), "rows": tf.io.RaggedFeature(tf.float32)}
-    found = tf.io.parse_example(classes, kinds)
-    names = found["names"].to_tensor()
-    rows = tf.reshape(found["rows"].to_tensor(), [tf.shape(names)[0], -1, size])
-    return names, rows, tf.sequence_mask(found["names"].row_lengths(), tf.shape(names)[1])
+    features = {"names": tf.io.RaggedFeature(tf.string), "rows": tf.io.RaggedFeature(tf.float32)}
+    parsed = tf.io.parse_example(classes, features)
+    names = parsed["names"].to_tensor()
+    rows = tf.reshape(parsed["rows"].to_tensor(), [tf.shape(names)[0], -1, size])
+    return names, rows, tf.sequence_mask(parsed["names"].row_lengths(), tf.shape(names)[1])

@@ -33,8 +33,8 @@ class Confidence:
     def names(self) -> list[str]:
         """Returns the names of the options that are given."""
         names = ("coverage", "false_alarm_rate", "nearest_images", "prototypes")
-        given = {name: getattr(self, name) for name in names}
-        return [name for name, value in given.items() if value is not None and value is not False]
+        values = {name: getattr(self, name) for name in names}
+        return [name for name, value in values.items() if value is not None and value is not False]
 
     def check(self, task: Any) -> None:
         """Raises `ValueError` if an option is out of range or does not apply to a task."""
@@ -46,11 +46,11 @@ class Confidence:
                     f"`{name}` must be left out unless every image has one class. Received: "
                     f"{name}={getattr(self, name)} for the task {task.name}"
                 )
-        compared = [name for name in self.names() if name != "coverage"]
-        if compared and self.training is self.held_out:
+        options = [name for name in self.names() if name != "coverage"]
+        if options and self.training is self.held_out:
             raise ValueError(
-                f"`{compared[0]}` must be used with the folder of a run, which names the training "
-                f"images. Received: {compared[0]}={getattr(self, compared[0])} and a model"
+                f"`{options[0]}` must be used with the folder of a run, which names the training "
+                f"images. Received: {options[0]}={getattr(self, options[0])} and a model"
             )
         count = len(self.held_out)
         if self.false_alarm_rate is not None and self.false_alarm_rate < 1 / (count + 1):

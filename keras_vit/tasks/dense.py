@@ -20,7 +20,7 @@ from keras_vit.tasks.task import Details, Evaluation, Predictions, Table, Task, 
 from keras_vit.visualization.drawing import save_figure, shorten, show, tiles
 
 SHOWN = 8  # images
-_LOST = 0.005  # of the score, by quantization or reduced precision
+_MAX_SCORE_LOSS = 0.005  # by quantization or reduced precision
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,14 +29,14 @@ class DenseDetails(Details):
 
     Args:
         scores: Scores of each class.
-        pictures: The worst images, with their targets and with what is found, and their names.
+        pictures: The worst images, with their targets and with the predictions, and their names.
     """
 
     pictures: Sequence[tuple[Sequence[np.ndarray], str]]
 
 
 class DenseTask(Task):
-    """Base class of the tasks, which evaluate in the images' own pixels."""
+    """Base class of the tasks; they evaluate at the images' original size."""
 
     report_kind: ClassVar[Any]
     details_kind: ClassVar[type[DenseDetails]]
@@ -49,7 +49,7 @@ class DenseTask(Task):
         return examples.targets[index]
 
     def pair(self, target: Any, output: np.ndarray, preprocessing: Preprocessing) -> tuple:
-        """Returns an image's target and what the network's output contains, in its own pixels."""
+        """Returns an image's target and its prediction from the output, at its original size."""
         raise NotImplementedError
 
     def measure(self, pairs: Iterable[tuple], channels: int) -> float:
@@ -65,7 +65,7 @@ class DenseTask(Task):
         raise NotImplementedError
 
     def draw_found(self, image: np.ndarray, found: Any, names: Sequence[str]) -> np.ndarray:
-        """Returns an image with what is found in it on it; by default as a target."""
+        """Returns an image with its prediction on it; by default drawn as a target."""
         return self.draw_target(image, found, names)
 
     def figure(
@@ -80,10 +80,10 @@ class DenseTask(Task):
         save_figure(self.figure(drawn, names), path)
 
     def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
-        shown = some(validation)
-        targets = map(shown.kind.reader(shown), range(len(shown)))
+        drawn = evenly_spaced(validation)
+        targets = map(drawn.kind.reader(drawn), range(len(drawn)))
         path = run.path / self.targets_file
-        self.draw_batch(upright_pixels(shown), targets, shown.class_names, path)
+        self.draw_batch(upright_pixels(drawn), targets, drawn.class_names, path)
 
     def pairs(self, model: keras.Model, examples: data.Examples, **options: Any) -> Iterator[tuple]:
         """Yields the `pair` of each image; the options are those of `output_batches`."""
@@ -96,8 +96,8 @@ class DenseTask(Task):
         """Evaluates a trained model; computes the worst images again, instead of keeping all."""
         pairs = self.pairs(model, examples, **options)
         report = self.report_kind.of(examples.class_names, pairs)
-        shown = examples.subset(report.worst[:SHOWN])
-        return Evaluation(report, (shown, list(self.pairs(model, shown))))
+        worst = examples.subset(report.worst[:SHOWN])
+        return Evaluation(report, (worst, list(self.pairs(model, worst))))
 
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
@@ -107,21 +107,21 @@ class DenseTask(Task):
     def draw_examples(
         self, examples: data.Examples, evaluation: Evaluation, folder: Path
     ) -> dict[str, Path]:
-        pictures, (shown, _) = self._pictures(evaluation), evaluation.found
+        pictures, (worst, _) = self._pictures(evaluation), evaluation.found
         drawn = [image for images, _ in pictures for image in images]
         titles = [title for _, name in pictures for title in (Path(name).name, "prediction")]
-        figure = self.figure(drawn, shown.class_names, titles)
+        figure = self.figure(drawn, worst.class_names, titles)
         return {"worst": save_figure(figure, folder / "worst.png")}
 
     def _pictures(self, evaluation: Evaluation) -> list[tuple[tuple[np.ndarray, np.ndarray], str]]:
-        """Returns the worst images, each with its target and with what is found, and its name."""
-        shown, pairs = evaluation.found
-        names, images = shown.class_names, upright_pixels(shown)
+        """Returns the worst images, each with its target and its prediction, and its name."""
+        worst, pairs = evaluation.found
+        names, images = worst.class_names, upright_pixels(worst)
         drawn = (
-            (self.draw_target(image, target, names), self.draw_found(image, found, names))
-            for image, (target, found) in zip(images, pairs, strict=True)
+            (self.draw_target(image, target, names), self.draw_found(image, predicted, names))
+            for image, (target, predicted) in zip(images, pairs, strict=True)
         )
-        return list(zip(drawn, shown.names, strict=True))
+        return list(zip(drawn, worst.names, strict=True))
 
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
@@ -132,22 +132,22 @@ class DenseTask(Task):
         `measure`, which is returned as accuracy.
         """
 
-        def measured(outputs: np.ndarray) -> float:
+        def score_of(outputs: np.ndarray) -> float:
             both = zip(expected.targets, outputs, strict=True)
             pairs = (self.pair(*each, expected.preprocessing) for each in both)
             return self.measure(pairs, outputs.shape[-1])
 
-        score = measured(found)
+        score = score_of(found)
         if close:
             return self.agree(found, expected.outputs, close), score
-        agreeing = abs(measured(expected.outputs) - score) <= _LOST
-        return np.full(len(found), agreeing), score
+        agree = abs(score_of(expected.outputs) - score) <= _MAX_SCORE_LOSS
+        return np.full(len(found), agree), score
 
 
 class PictureTable(Table):
     """Table of predictions that also writes pictures of them."""
 
-    _written = 0  # images
+    _num_written = 0  # images
 
     def pictures(self, file: str, found: Any) -> dict[str, PIL.Image.Image]:
         """Returns the pictures of a readable image, by the end of their names."""
@@ -155,8 +155,8 @@ class PictureTable(Table):
 
     def write_pictures(self, folder: Path, file: str, found: Any) -> None:
         """Writes the pictures of an image, numbered and named as its file."""
-        self._written += 1
-        stem = f"{self._written:05d}_{Path(file).stem}"
+        self._num_written += 1
+        stem = f"{self._num_written:05d}_{Path(file).stem}"
         for end, picture in (self.pictures(file, found) if found.ok else {}).items():
             with files.atomic_path(folder / f"{stem}{end}") as temporary:
                 picture.save(temporary)
@@ -174,7 +174,7 @@ def with_image_size(
     largest: int,
     multiples: Sequence[int],
 ) -> RunConfig:
-    """Returns a configuration in which a model sees whole images, by default at their median size.
+    """Returns a configuration that resizes whole images, by default to their median size.
 
     Args:
         config: The configuration.
@@ -186,21 +186,21 @@ def with_image_size(
     if recipe.image_size is None:
         median = np.median(sides(), axis=0)
         median *= min(1.0, largest / median.max())
-        cells = np.maximum(np.round(median / multiples), 1)
-        size = tuple((cells * multiples).astype(int).tolist())
+        num_multiples = np.maximum(np.round(median / multiples), 1)
+        size = tuple((num_multiples * multiples).astype(int).tolist())
         recipe = recipe.replace(image_size=size)
         print(f"Image size: {size[0]} x {size[1]} (height x width); see --image-size.")
     return dataclasses.replace(config, recipe=recipe)
 
 
 def sheet(
-    images: Sequence[np.ndarray], titles: Sequence[str] | None = None, below: float = 0.0
+    images: Sequence[np.ndarray], titles: Sequence[str] | None = None, margin: float = 0.0
 ) -> Any:
-    """Draws images, at most four in a row, with a margin of `below` inches; returns the figure."""
+    """Draws images, at most four in a row, with a lower margin in inches; returns the figure."""
     columns = min(4, len(images))
     rows = -(-len(images) // columns)
     height = 3.0 * np.median([image.shape[0] / image.shape[1] for image in images])
-    figure, grid = tiles(rows, columns, 3.0 * columns, (height + 0.2) * rows + below)
+    figure, grid = tiles(rows, columns, 3.0 * columns, (height + 0.2) * rows + margin)
     for axes, image, title in zip(grid.ravel(), images, titles or [""] * len(images), strict=False):
         show(axes, image)
         axes.set_title(shorten(title), fontsize=7)
@@ -217,7 +217,7 @@ def json_rows(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return [{k: None if v != v else v for k, v in row._asdict().items()} for row in rows]
 
 
-def some(examples: data.Examples, number: int = SHOWN) -> data.Examples:
+def evenly_spaced(examples: data.Examples, number: int = SHOWN) -> data.Examples:
     """Returns a few of the images, evenly spaced."""
     return examples.subset(np.unique(np.linspace(0, len(examples) - 1, number).astype(int)))
 

@@ -69,8 +69,8 @@ def evaluate_in_detail(
         >>> from keras_vit.zoo import ViTMicro4
         >>> names = tuple("0123456789")
         >>> model = ViTMicro4(weights=None, input_shape=(8, 8, 3), classes=10, class_names=names)
-        >>> found = evaluate_in_detail(model, load("digits").subset(range(50)))
-        >>> found.scores.num_examples, len(found.mistakes)
+        >>> details = evaluate_in_detail(model, load("digits").subset(range(50)))
+        >>> details.scores.num_examples, len(details.mistakes)
         (50, 12)
     """
     task = of(preprocessing_of(model), examples)

@@ -37,16 +37,16 @@ def get(name: str) -> type[Task]:
     """
     tasks = (TASKS | PRETRAINING_TASKS).items()
     built_in = [metadata.EntryPoint(name, value, TASK_GROUP) for name, value in tasks]
-    added = metadata.entry_points(group=TASK_GROUP)
-    entries = {entry.name: entry for entry in (*added, *built_in)}
-    arguments.one_of("task", name, tuple(entries))
-    return entries[name].load()
+    external = metadata.entry_points(group=TASK_GROUP)
+    entry_points = {entry.name: entry for entry in (*external, *built_in)}
+    arguments.one_of("task", name, tuple(entry_points))
+    return entry_points[name].load()
 
 
 def of(preprocessing: Preprocessing, examples: Examples | None = None) -> Task:
     """Returns the task of a model, given its stored preprocessing and the images to evaluate."""
-    several = preprocessing.thresholds if examples is None else examples.multi_label
-    return get(preprocessing.task or ("multi_label" if several else "classification"))(None)
+    multi_label = preprocessing.thresholds if examples is None else examples.multi_label
+    return get(preprocessing.task or ("multi_label" if multi_label else "classification"))(None)
 
 
 def check_command(command: str, preprocessing: Preprocessing) -> Task:

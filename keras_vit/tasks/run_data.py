@@ -57,12 +57,11 @@ class Run(RunFolder):
 
     def training_digests(self) -> frozenset[str]:
         """Returns the file digests of all training images, shortened to 32 digits."""
-        found = training_digests(self.split)
-        if found:
-            return found
+        if digests := training_digests(self.split):
+            return digests
         # Run of an earlier version.
-        digests = data.audit(self.examples("train")).digests.values()
-        return frozenset(map(short_digest, digests))
+        computed = data.audit(self.examples("train")).digests.values()
+        return frozenset(map(short_digest, computed))
 
 
 class EvaluationImages(NamedTuple):
@@ -113,32 +112,32 @@ def evaluation_images(
         examples = run.all_examples.subset(indices)
         return EvaluationImages(examples, selection, run.resolved().get("inventory"), audit)
     examples = task.load(source)
-    available = [name for name in reversed(data.SPLITS) if examples.of_split(name).any()]
-    if part and part not in available:
+    splits = [name for name in reversed(data.SPLITS) if examples.of_split(name).any()]
+    if part and part not in splits:
         raise ValueError(
             f"`--part` must be a split of {source}. Received: {part}; available splits: "
-            f"{', '.join(available) or 'none'}"
+            f"{', '.join(splits) or 'none'}"
         )
-    examples, found = data.usable_images(examples, on_bad_image)
-    facts: list[str] = []
-    if available:
-        wanted = part or available[0]
-        examples = examples.subset(np.flatnonzero(examples.of_split(wanted)))
-        facts.append(f"the {wanted} split")
+    examples, audit = data.usable_images(examples, on_bad_image)
+    texts: list[str] = []
+    if splits:
+        split = part or splits[0]
+        examples = examples.subset(np.flatnonzero(examples.of_split(split)))
+        texts.append(f"the {split} split")
     if run.config.is_file() and part != "train":
         trained = run.training_digests()
-        digests = [short_digest(found.digests[name]) for name in examples.names]
-        new = [i for i, digest in enumerate(digests) if digest not in trained]
-        if count := len(examples) - len(new):
-            fact = f"{count} of {len(examples)} images are training images of the run"
-            facts.append(f"{fact} and are {'included' if training_images else 'left out'}")
-        if not new and not training_images:
+        digests = [short_digest(audit.digests[name]) for name in examples.names]
+        untrained = [i for i, digest in enumerate(digests) if digest not in trained]
+        if count := len(examples) - len(untrained):
+            text = f"{count} of {len(examples)} images are training images of the run"
+            texts.append(f"{text} and are {'included' if training_images else 'left out'}")
+        if not untrained and not training_images:
             raise ValueError(
                 "`--data` must contain images that the run was not trained on; pass "
                 "--with-training-images to evaluate on training images too. Received: "
                 f"{examples.source}, with {len(examples)} images, all of them training images"
             )
-        examples = examples if training_images else examples.subset(new)
-    print("".join(f"{fact[0].upper()}{fact[1:]}.\n" for fact in facts), end="")
-    inventory = dataclasses.asdict(found.inventory)
-    return EvaluationImages(examples, ", ".join(facts) or "all", inventory, found)
+        examples = examples if training_images else examples.subset(untrained)
+    print("".join(f"{text[0].upper()}{text[1:]}.\n" for text in texts), end="")
+    inventory = dataclasses.asdict(audit.inventory)
+    return EvaluationImages(examples, ", ".join(texts) or "all", inventory, audit)

@@ -125,8 +125,8 @@ class ServedModel:
     def upright_sides(self, image_bytes: tf.Tensor, read: Read) -> tf.Tensor:
         """Returns the height and width (B, 2), int32, of each image; 1 for unreadable images."""
 
-        def sides_of(given: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            encoded, ok = given
+        def sides_of(encoded_and_ok: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            encoded, ok = encoded_and_ok
             return tf.cond(
                 ok, lambda: upright_sides(encoded, self.preprocessing), lambda: tf.constant([1, 1])
             )
@@ -137,12 +137,12 @@ class ServedModel:
     def guarded(self, answer: Answer, read: Read) -> Answer:
         """Adds `ok` and `message` to outputs, and sets the outputs of unreadable images to zero."""
 
-        def kept(value: tf.Tensor) -> tf.Tensor:
+        def zero_unless_ok(value: tf.Tensor) -> tf.Tensor:
             ok = tf.reshape(read.ok, [-1] + [1] * (value.shape.rank - 1))
             return tf.where(ok, value, tf.zeros((), value.dtype))
 
-        emptied = {name: kept(value) for name, value in answer.items()}
-        return {**emptied, "ok": read.ok, "message": read.message}
+        masked = {name: zero_unless_ok(value) for name, value in answer.items()}
+        return {**masked, "ok": read.ok, "message": read.message}
 
 
 def _traced(compute: Callable[[tf.Tensor], Any], spec: tf.TensorSpec) -> Any:

@@ -11,11 +11,11 @@ from keras_vit import arguments, files
 FILE = "batching.config"
 #: Largest batch size of the server, also for clients and warm-up requests.
 MAX_BATCH_SIZE = 16
-_LARGE = 50_000_000  # parameters; S/16 has 22e6, B/16 86e6
-# In microseconds, for large models and others. Requests that wait for 2000 become fuller batches,
+_LARGE_MODEL = 50_000_000  # parameters; S/16 has 22e6, B/16 86e6
+# In microseconds, for large models and others. With 2000, batches contain more requests,
 # which lowers the 99th percentile of B/16 by a third, but costs S/16 up to 8% with one client.
 _LARGE_TIMEOUT, _TIMEOUT = 2000, 100
-_WAITING = 32  # images of a signature; the memory of a server: docs/serving.md
+_QUEUED = 32  # images of a signature; the memory of a server: docs/serving.md
 
 
 def write_config(
@@ -26,7 +26,7 @@ def write_config(
     path = Path(directory) / FILE
     if not path.exists():
         # Derivation of the values: docs/serving.md.
-        timeout = _LARGE_TIMEOUT if parameters >= _LARGE else _TIMEOUT
+        timeout = _LARGE_TIMEOUT if parameters >= _LARGE_MODEL else _TIMEOUT
         text = f"""\
             # Read by tensorflow_model_server --batching_parameters_file, once, when it starts.
             # Written by `keras-vit export` for {cores} cores and a model of
@@ -34,8 +34,8 @@ def write_config(
             # unset: if it is set, a request without images makes the server hang or abort.
             max_batch_size {{ value: {MAX_BATCH_SIZE} }}
             batch_timeout_micros {{ value: {timeout} }}
-            # {_WAITING} images can wait; further requests fail with UNAVAILABLE, and clients retry.
-            max_enqueued_batches {{ value: {_WAITING // MAX_BATCH_SIZE} }}
+            # {_QUEUED} images can wait; further requests fail with UNAVAILABLE, and clients retry.
+            max_enqueued_batches {{ value: {_QUEUED // MAX_BATCH_SIZE} }}
             num_batch_threads {{ value: {cores} }}
         """
         files.write_text(path, textwrap.dedent(text))

@@ -103,7 +103,7 @@ class Client:
             )
         kind: type[Grpc | Rest] = Rest if "://" in address else Grpc
         self._transport = kind(address, name, version, tls, certificate, headers or {})
-        self._timeout = min(timeout, 1e7)  # more overflows in gRPC and in the operating system
+        self._timeout = min(timeout, 1e7)  # larger values overflow in gRPC and the operating system
         self._signatures: served_inputs.Signatures = {}  # empty if unknown
 
     def __enter__(self) -> Self:
@@ -146,21 +146,21 @@ class Client:
             'daisy'
         """
         arguments.positive_int("batch_size", batch_size)
-        found: list[Any] = []
+        predictions: list[Any] = []
         signature, inputs = "serving_default", {"image_bytes": images}
         if classes is not None:
             signature, inputs["classes"] = class_rows.SIGNATURE, [classes] * len(images)
         for outputs in self._outputs(signature, inputs, batch_size):
             if "boxes" in outputs:
-                found += served_objects(outputs)
+                predictions += served_objects(outputs)
                 continue
-            if missing := _OUTPUTS - outputs.keys():
+            if missing_outputs := _OUTPUTS - outputs.keys():
                 raise ServingError(
                     f"{self.address}: the model was not exported by keras_vit: its response has no "
-                    f"{', '.join(sorted(missing))}"
+                    f"{', '.join(sorted(missing_outputs))}"
                 )
-            found += served_predictions(outputs)
-        return found
+            predictions += served_predictions(outputs)
+        return predictions
 
     def call(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
         """Calls any signature (docs/serving.md), splitting large inputs into several requests.
@@ -183,12 +183,12 @@ class Client:
         Examples:
             >>> client = Client("http://localhost:8501")
             >>> pixels = np.zeros((2, 224, 224, 3), np.uint8)
-            >>> answer = client.call("classify_pixels", pixels=pixels)  # doctest: +SKIP
-            >>> answer["probabilities"].shape  # doctest: +SKIP
+            >>> outputs = client.call("classify_pixels", pixels=pixels)  # doctest: +SKIP
+            >>> outputs["probabilities"].shape  # doctest: +SKIP
             (2, 5)
         """
         batches = list(self._outputs(signature, inputs, MAX_BATCH_SIZE))
-        return {key: _joined([batch[key] for batch in batches]) for key in batches[0]}
+        return {key: _concatenate([batch[key] for batch in batches]) for key in batches[0]}
 
     def _outputs(
         self, signature: str, inputs: Mapping[str, Any], batch_size: int
@@ -205,12 +205,12 @@ class Client:
         """Converts inputs to arrays and checks them against the signature of the served version."""
         with contextlib.suppress(ValueError):  # unknown, or another version is served by now
             return served_inputs.check(self._signatures, signature, inputs)
-        # In a variable: another thread may forget them meanwhile.
-        known = self._signatures = self._transport.signatures(deadline - time.monotonic())
-        return served_inputs.check(known, signature, inputs)
+        # In a variable: another thread may replace `_signatures` meanwhile.
+        signatures = self._signatures = self._transport.signatures(deadline - time.monotonic())
+        return served_inputs.check(signatures, signature, inputs)
 
     def _send(self, deadline: float, signature: str, inputs: Mapping[str, Any]) -> _Arrays:
-        """Sends one request, checked again after a failure, since the version may be another."""
+        """Validates and sends a request; retries validate again, in case the version changed."""
         arrays = self._check(deadline, signature, inputs)
         return self._transport.predict(signature, arrays, deadline - time.monotonic())
 
@@ -229,11 +229,11 @@ class Client:
             attempt += 1
 
 
-def _joined(outputs: list[np.ndarray]) -> np.ndarray:
+def _concatenate(outputs: list[np.ndarray]) -> np.ndarray:
     """Joins the outputs of several requests, whose largest images may differ in size."""
-    sides = [max(sizes) for sizes in zip(*(each.shape[1:] for each in outputs), strict=True)]
-    padded = []
-    for each in outputs:
-        missing = [(0, side - own) for side, own in zip(sides, each.shape[1:], strict=True)]
-        padded.append(np.pad(each, [(0, 0), *missing], constant_values=255))
-    return np.concatenate(padded)
+    sides = [max(sizes) for sizes in zip(*(array.shape[1:] for array in outputs), strict=True)]
+    arrays = []
+    for array in outputs:
+        padding = [(0, side - size) for side, size in zip(sides, array.shape[1:], strict=True)]
+        arrays.append(np.pad(array, [(0, 0), *padding], constant_values=255))
+    return np.concatenate(arrays)

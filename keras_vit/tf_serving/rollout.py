@@ -87,11 +87,11 @@ class Rollout:
         Raises:
             RuntimeError: If the server does not respond or does not have the model.
         """
-        found = [
+        versions = [
             ServedVersion(int(v["version"]), v["state"], v["status"]["error_message"])
             for v in self._ask("")["model_version_status"]
         ]
-        return sorted(found, key=lambda version: -version.number)
+        return sorted(versions, key=lambda version: -version.number)
 
     def labels(self) -> dict[str, int]:
         """Returns the version number of each label in the configuration file."""
@@ -130,15 +130,15 @@ class Rollout:
         canary, stable = labels.get(CANARY, 0), labels.get(STABLE, 0)
         previous = stable if 0 < stable < canary else self._previous(canary)
         versions = {canary, previous or canary}
-        after = {STABLE: canary, CANARY: canary}
+        new_labels = {STABLE: canary, CANARY: canary}
         # An interrupted call may have written labels that the server has not applied.
-        done = labels == after and self._versions() == versions and self._resolved(after)
+        done = labels == new_labels and self._versions() == versions and self._resolved(new_labels)
         if done or not canary:
             raise ValueError(
                 f"`{CANARY}` must be a label in {self.config}, newer than `{STABLE}`; roll out a "
                 f"version first. Received: labels {labels or 'none'}"
             )
-        self._move(versions, after)
+        self._move(versions, new_labels)
 
     def back(self) -> None:
         """Withdraws the canary, or rolls back to the previous version if there is no canary.
@@ -152,13 +152,13 @@ class Rollout:
         loaded = self._versions()
         newest = max(loaded, default=0)
         stable = self.labels().get(STABLE, newest)
-        to = stable if newest > stable else self._previous(stable)
-        if to is None:
+        target = stable if newest > stable else self._previous(stable)
+        if target is None:
             raise ValueError(
                 "The server must have loaded a version older than the stable one. Received: "
                 f"stable {stable or 'none'}, loaded {sorted(loaded)}"
             )
-        self._move({to}, {STABLE: to, CANARY: to})
+        self._move({target}, {STABLE: target, CANARY: target})
 
     def _previous(self, version: int) -> int | None:
         """Returns the newest version older than `version`; None if there is none."""
@@ -172,52 +172,52 @@ class Rollout:
         return _available(self.status())
 
     def _move(self, versions: Set[int], labels: Mapping[str, int]) -> None:
-        before, had = Path(self.config).read_text(encoding="utf-8"), self.labels()
-        every = self._versions() | versions
-        earlier = set(self.status())  # with errors, which are reported until the next attempt
+        old_config, old_labels = Path(self.config).read_text(encoding="utf-8"), self.labels()
+        all_versions = self._versions() | versions
+        earlier_states = set(self.status())  # with errors, reported until the next attempt
 
-        def loaded() -> bool:
-            now = set(self.status())
-            earlier.intersection_update(now)
-            for version in now - earlier:
+        def is_loaded() -> bool:
+            states = set(self.status())
+            earlier_states.intersection_update(states)
+            for version in states - earlier_states:
                 if version.number in versions and version.error:
                     raise RuntimeError(f"version {version.number} did not load: {version.error}")
-            return versions <= _available(now)
+            return versions <= _available(states)
 
         try:
-            self._write(every, had)
-            self._wait(f"loading versions {sorted(versions)}", loaded)
-            self._write(every, labels)
-            moves = (f"{label} -> {number}" for label, number in sorted(labels.items()))
-            self._wait(", ".join(moves), lambda: self._resolved(labels))
+            self._write(all_versions, old_labels)
+            self._wait(f"loading versions {sorted(versions)}", is_loaded)
+            self._write(all_versions, labels)
+            label_moves = (f"{label} -> {number}" for label, number in sorted(labels.items()))
+            self._wait(", ".join(label_moves), lambda: self._resolved(labels))
         except RuntimeError as error:
-            files.write_text(self.config, before)
+            files.write_text(self.config, old_config)
             raise RuntimeError(f"{error}. {self.config} has been restored") from error
-        if dropped := every - versions:
+        if removed := all_versions - versions:
             self._write(versions, labels)
-            what = f"unloading versions {sorted(dropped)}"
-            self._wait(what, lambda: not dropped & _available(self.status()))
+            step = f"unloading versions {sorted(removed)}"
+            self._wait(step, lambda: not removed & _available(self.status()))
 
-    def _wait(self, what: str, done: Callable[[], bool]) -> None:
+    def _wait(self, step: str, is_done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.timeout
-        self.log(f"{what} ...")
+        self.log(f"{step} ...")
         while True:
             try:
-                if done():
+                if is_done():
                     return
                 states = ", ".join(f"{v.number} {v.state}" for v in self.status())
             except ServingError as error:  # a server may be slow while loading a large model
                 states = str(error)
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"{what}: not finished after {self.timeout:g} s; the server reports "
+                    f"{step}: not finished after {self.timeout:g} s; the server reports "
                     f"{states}. The server must check its config file for changes "
                     "(--model_config_file, --model_config_file_poll_wait_seconds)"
                 )
             time.sleep(POLL_SECONDS)
 
     def _resolved(self, labels: Mapping[str, int]) -> bool:
-        # Not the status of a label: it contains all versions.
+        # The metadata, because the status of a label contains all versions.
         try:
             return all(
                 self._ask("/metadata", label)["model_spec"]["version"] == str(number)

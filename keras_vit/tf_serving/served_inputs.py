@@ -40,12 +40,12 @@ def _array(name: str, value: Any, spec: meta_graph_pb2.TensorInfo) -> np.ndarray
     expected = "bytes" if is_text else dtype.name
     # NumPy's bytes dtype strips trailing zeros.
     array = np.asarray(value, object if is_text else None)
-    found = {type(item).__name__ for item in array.flat} if is_text else {array.dtype.name}
-    fits = array.ndim and array.size and shape.is_compatible_with(array.shape)
-    if found - {expected} or not fits:
+    types = {type(item).__name__ for item in array.flat} if is_text else {array.dtype.name}
+    has_shape = array.ndim and array.size and shape.is_compatible_with(array.shape)
+    if types - {expected} or not has_shape:
         raise ValueError(
             f"`{name}` must be {expected} of shape {str(shape).replace('None', 'B')}, for at least "
-            f"one image (B >= 1). Received: {name} is {', '.join(sorted(found)) or expected} of "
+            f"one image (B >= 1). Received: {name} is {', '.join(sorted(types)) or expected} of "
             f"shape {array.shape}"
         )
     return array

@@ -23,7 +23,7 @@ _UNAVAILABLE = {"UNAVAILABLE", "503", "ConnectionError"}
 # TensorFlow Serving fails a whole batch with one of these if one of its requests is malformed. REST
 # returns 400 for the first two (ToHTTPStatusCode in TensorFlow Serving's http_server.cc).
 _BATCH = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL", "400", "500"} | _UNAVAILABLE
-# Ending of the names of outputs that are no text; TensorFlow Serving encodes them for REST.
+# Ending of the names of outputs that are not text; TensorFlow Serving encodes them for REST.
 _BYTES = "_bytes"
 
 
@@ -82,8 +82,8 @@ class Grpc(Transport):
         # No `retryPolicy`: after the deadline, DEADLINE_EXCEEDED hides the server's message.
         options = [("grpc.max_receive_message_length", -1)]
         if self.tls or self.certificate:
-            trusted = Path(self.certificate).read_bytes() if self.certificate else None
-            credentials = grpc.ssl_channel_credentials(trusted)
+            certificates = Path(self.certificate).read_bytes() if self.certificate else None
+            credentials = grpc.ssl_channel_credentials(certificates)
             self._channel = grpc.secure_channel(self.address, credentials, options)
         else:
             self._channel = grpc.insecure_channel(self.address, options)
@@ -101,9 +101,9 @@ class Grpc(Transport):
 
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
         response = self._call(self._stub.GetModelMetadata, request, timeout, _UNAVAILABLE)
-        found = get_model_metadata_pb2.SignatureDefMap()
-        response.metadata["signature_def"].Unpack(found)
-        return found.signature_def
+        definitions = get_model_metadata_pb2.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(definitions)
+        return definitions.signature_def
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
@@ -147,9 +147,9 @@ class Rest(Transport):
 
     def signatures(self, timeout: float) -> Signatures:
         """Returns the inputs of each signature."""
-        found = self.request("/metadata", timeout)["metadata"]["signature_def"]
+        definitions = self.request("/metadata", timeout)["metadata"]["signature_def"]
         graph = meta_graph_pb2.MetaGraphDef()
-        json_format.ParseDict(found, graph, ignore_unknown_fields=True)
+        json_format.ParseDict(definitions, graph, ignore_unknown_fields=True)
         return graph.signature_def
 
     def predict(

@@ -83,15 +83,15 @@ def relevance_sheet(
             f"Received: {len(maps)} methods, {len(titles or ())} titles for {len(pixels)} images"
         )
     columns = [("", pixels)]
-    columns += [(_NAMES.get(name, name), overlay(pixels, found)) for name, found in maps.items()]
+    columns += [(_NAMES.get(name, name), overlay(pixels, values)) for name, values in maps.items()]
     ratio = pixels.shape[1] / pixels.shape[2]
     longest = max((len(line) for title in titles or () for line in title.split("\n")), default=0)
     height = len(pixels) * (_TILE * ratio + 0.08) + 0.45
     width = len(columns) * (_TILE + 0.06) + longest * _LETTER
     figure, grid = tiles(len(pixels), len(columns), width, height)
-    for place, (name, images) in zip(grid.T, columns, strict=True):
-        place[0].set_title(name, fontsize=8)
-        for axes, image in zip(place, images, strict=True):
+    for axes_of_column, (name, images) in zip(grid.T, columns, strict=True):
+        axes_of_column[0].set_title(name, fontsize=8)
+        for axes, image in zip(axes_of_column, images, strict=True):
             show(axes, image)
     for axes, title in zip(grid[:, 0], titles or (), strict=False):
         axes.text(-0.06, 0.5, title, transform=axes.transAxes, ha="right", va="center", fontsize=8)
@@ -117,8 +117,8 @@ def attention_sheet(pixels: np.ndarray, maps: np.ndarray) -> Figure:
     tile = min(_TILE, 9.0 / heads)
     figure = Figure(figsize=(heads * tile + 0.8, blocks * tile * ratio + 0.4), layout="constrained")
     grid = figure.subplots(blocks, heads, squeeze=False)
-    for block, (row, found) in enumerate(zip(grid, maps, strict=True), start=1):
-        images = overlay(np.stack([pixels] * heads), found)
+    for block, (row, block_maps) in enumerate(zip(grid, maps, strict=True), start=1):
+        images = overlay(np.stack([pixels] * heads), block_maps)
         for axes, image in zip(row, images, strict=True):
             show(axes, image)
             axes.set(xticks=[], yticks=[])

@@ -44,19 +44,19 @@ def attention_maps(
         (4, 2, 3, 2, 3)
     """
     extractor = FeatureExtractor.of(model)
-    seen = extractor.activations(images)
-    h, w = seen.grid
-    tokens = seen.attention[0].shape[-1]
+    activations = extractor.activations(images)
+    h, w = activations.grid
+    tokens = activations.attention[0].shape[-1]
     if query is None:
-        reading = extractor.reading(tokens)
+        query_weights = extractor.reading(tokens)
     elif 0 <= query[0] < h and 0 <= query[1] < w:
-        reading = np.eye(tokens, dtype="float32")[tokens - h * w + query[0] * w + query[1]]
+        query_weights = np.eye(tokens, dtype="float32")[tokens - h * w + query[0] * w + query[1]]
     else:
         raise ValueError(
             f"`query` must be the row and column of one of the {h} x {w} patches, counted from "
             f"0. Received: query={query}"
         )
-    maps = np.einsum("t,lbktu->lbku", reading, np.stack(seen.attention))
+    maps = np.einsum("t,lbktu->lbku", query_weights, np.stack(activations.attention))
     return maps[..., -h * w :].reshape(*maps.shape[:-1], h, w)
 
 
@@ -82,8 +82,8 @@ def mean_attention_distance(
         ValueError: If there are fewer tokens than patches.
 
     Examples:
-        >>> looks_at_itself = np.eye(6).reshape(1, 1, 6, 6)
-        >>> mean_attention_distance([looks_at_itself], (2, 3), (16, 16))
+        >>> identity = np.eye(6).reshape(1, 1, 6, 6)
+        >>> mean_attention_distance([identity], (2, 3), (16, 16))
         array([[[0.]]])
 
     Reference: Figures 7 (right) and 11 of https://arxiv.org/abs/2010.11929, without an exact
@@ -97,9 +97,9 @@ def mean_attention_distance(
             f"at least one block. Received: arrays with shapes {shapes}"
         )
     rows, columns = np.divmod(np.arange(num_patches), grid[1])
-    down = (rows[:, None] - rows) * patch_size[0]
-    across = (columns[:, None] - columns) * patch_size[1]
-    distances = np.hypot(down, across)  # (N, N)
+    vertical = (rows[:, None] - rows) * patch_size[0]
+    horizontal = (columns[:, None] - columns) * patch_size[1]
+    distances = np.hypot(vertical, horizontal)  # (N, N)
     patches = (np.asarray(a, np.float64)[..., -num_patches:, -num_patches:] for a in attention)
     return np.stack([(a * distances).sum(axis=-1).mean(axis=-1) for a in patches])
 
@@ -167,39 +167,40 @@ def activations_for(
     return extractor.activations(images)
 
 
-def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.ndarray:
+def maps_of(extractor: FeatureExtractor, activations: Activations, method: str) -> np.ndarray:
     """Computes relevance maps from activations, so that several methods can share them."""
     arguments.one_of("method", method, METHODS)
-    if method in OF_A_CLASS and seen.token_gradients is None:
+    if method in OF_A_CLASS and activations.token_gradients is None:
         raise ValueError(
-            "`seen` must contain gradients to compute maps of a class, as returned by "
+            "`activations` must contain gradients to compute maps of a class, as returned by "
             f"`FeatureExtractor.activations_and_gradients`. Received: none, with method={method!r}"
         )
     if method == "grad_cam":
-        gradients = np.asarray(seen.token_gradients)[:, extractor.num_prefix_tokens :]
+        gradients = np.asarray(activations.token_gradients)[:, extractor.num_prefix_tokens :]
         weights = gradients.mean(axis=1, keepdims=True)  # (B, 1, D)
-        return _on_grid(np.maximum((seen.tokens[-2] * weights).sum(axis=-1), 0), seen)
-    batch, _, tokens, _ = seen.attention[0].shape
-    read = np.tile(extractor.reading(tokens), (batch, 1))  # (B, T)
-    if seen.pooling_gradient is not None and seen.pooling is not None and method in OF_A_CLASS:
-        read = head_mean(seen.pooling, seen.pooling_gradient)[:, 0]
-    elif seen.pooling is not None:
-        read = seen.pooling.mean(axis=1)[:, 0]
+        relevance = (activations.tokens[-2] * weights).sum(axis=-1)
+        return _on_grid(np.maximum(relevance, 0), activations.grid)
+    attention, pooling = activations.attention, activations.pooling
+    batch, _, tokens, _ = attention[0].shape
+    token_weights = np.tile(extractor.reading(tokens), (batch, 1))  # (B, T)
+    if activations.pooling_gradient is not None and pooling is not None and method in OF_A_CLASS:
+        token_weights = head_mean(pooling, activations.pooling_gradient)[:, 0]
+    elif pooling is not None:
+        token_weights = pooling.mean(axis=1)[:, 0]
     if method == "gradient_rollout":
-        passed = gradient_rollout(seen.attention, seen.attention_gradients or [])
+        contributions = gradient_rollout(attention, activations.attention_gradients or [])
     elif method == "rollout":
-        passed = rollout(seen.attention)[-1]
-    elif seen.pooling is not None:  # the attention pooling is the last attention
-        passed = np.tile(np.eye(tokens), (batch, 1, 1))
+        contributions = rollout(attention)[-1]
+    elif pooling is not None:  # the attention pooling is the last attention
+        contributions = np.tile(np.eye(tokens), (batch, 1, 1))
     else:
-        passed = seen.attention[-1].mean(axis=1)
-    return _on_grid(np.einsum("bt,btu->bu", read, passed), seen)
+        contributions = attention[-1].mean(axis=1)
+    return _on_grid(np.einsum("bt,btu->bu", token_weights, contributions), activations.grid)
 
 
-def _on_grid(relevance: np.ndarray, seen: Activations) -> np.ndarray:
+def _on_grid(relevance: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     """Drops the prefix tokens of relevance (B, T) and reshapes the rest to maps (B, h, w)."""
-    h, w = seen.grid
-    return relevance[:, -h * w :].reshape(-1, h, w).astype(np.float32)
+    return relevance[:, -grid[0] * grid[1] :].reshape(-1, *grid).astype(np.float32)
 
 
 def rollout(attention: Sequence[np.ndarray]) -> np.ndarray:
@@ -221,12 +222,12 @@ def rollout(attention: Sequence[np.ndarray]) -> np.ndarray:
 
     Reference: https://arxiv.org/abs/2005.00928
     """
-    steps: list[np.ndarray] = []
+    rollouts: list[np.ndarray] = []
     for weights in attention:
         mixed = np.asarray(weights, np.float64).mean(axis=1) + np.eye(weights.shape[-1])
         mixed /= mixed.sum(axis=-1, keepdims=True)
-        steps.append(mixed @ steps[-1] if steps else mixed)
-    return np.stack(steps)
+        rollouts.append(mixed @ rollouts[-1] if rollouts else mixed)
+    return np.stack(rollouts)
 
 
 def gradient_rollout(

@@ -65,5 +65,5 @@ def _caption(label: np.ndarray, class_names: Sequence[str]) -> str:
     """Returns the class names of an image, with their fractions if images were mixed."""
     present = [index for index in np.argsort(-label, kind="stable") if label[index] > 0.005][:3]
     shares = [(shorten(class_names[index], _LONGEST_CAPTION), label[index]) for index in present]
-    mixed = any(share <= 0.995 for _, share in shares)
-    return "\n".join(f"{name} {share:.0%}" if mixed else name for name, share in shares)
+    is_mixed = any(share <= 0.995 for _, share in shares)
+    return "\n".join(f"{name} {share:.0%}" if is_mixed else name for name, share in shares)

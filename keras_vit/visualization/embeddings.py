@@ -41,7 +41,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
 
     Reference: Figure 7 (center) of https://arxiv.org/abs/2010.11929
     """
-    encoder = _only(model, layers.PatchEncoder)
+    encoder = _only_layer(model, layers.PatchEncoder)
     table = keras.ops.convert_to_numpy(encoder.positions()).astype(np.float64)  # (h, w, D)
     unit = table / np.maximum(np.linalg.norm(table, axis=-1, keepdims=True), 1e-12)
     return np.einsum("ijd,kld->ijkl", unit, unit)
@@ -71,7 +71,7 @@ def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray,
     Reference: Figure 7 (left) of https://arxiv.org/abs/2010.11929
     """
     arguments.positive_int("number", number)
-    encoder, patches = _only(model, layers.PatchEncoder), _only(model, layers.Patches)
+    encoder, patches = _only_layer(model, layers.PatchEncoder), _only_layer(model, layers.Patches)
     if any(isinstance(layer, layers.ResNetStem) for layer in layers_of(model)):
         raise ValueError(
             "`model` must embed patches of pixels; filters applied to ResNet features are not "
@@ -117,31 +117,31 @@ def token_colors(
     depth = len(extractor.blocks)
     if not -depth <= block < depth:
         raise ValueError(f"`block` must be in [{-depth}, {depth}). Received: block={block}")
-    seen = extractor.activations(images)
-    tokens = seen.tokens[1:][block]
+    activations = extractor.activations(images)
+    tokens = activations.tokens[1:][block]
     if extractor.norm is not None:
         tokens = keras.ops.convert_to_numpy(extractor.norm(tokens))
-    h, w = seen.grid
+    h, w = activations.grid
     patches = tokens[:, -h * w :].reshape(-1, tokens.shape[-1])  # (BN, D)
-    found = PCA(min(3, *patches.shape)).fit_transform(patches)
-    colors = np.pad(found, [(0, 0), (0, 3 - found.shape[1])]).astype(np.float64)
+    components = PCA(min(3, *patches.shape)).fit_transform(patches)
+    colors = np.pad(components, [(0, 0), (0, 3 - components.shape[1])]).astype(np.float64)
     colors -= colors.min(axis=0)
     colors /= np.maximum(colors.max(axis=0), 1e-12)
     return colors.reshape(-1, h, w, 3)
 
 
-def _only(model: keras.Model, kind: type) -> Any:
-    found = [layer for layer in layers_of(model) if isinstance(layer, kind)]
-    if len(found) != 1:
+def _only_layer(model: keras.Model, kind: type) -> Any:
+    matching = [layer for layer in layers_of(model) if isinstance(layer, kind)]
+    if len(matching) != 1:
         raise ValueError(
             "`model` must be a Vision Transformer of keras_vit, or contain one. Received: "
-            f"model={model.name!r} with {len(found)} {kind.__name__} layers"
+            f"model={model.name!r} with {len(matching)} {kind.__name__} layers"
         )
-    return found[0]
+    return matching[0]
 
 
-_MOST_TILES = 7  # pictures per side of the grid, as in the paper
-_IN_A_ROW = 7
+_MAX_TILES = 7  # pictures per side of the grid, as in the paper
+_NUM_COLUMNS = 7
 
 
 def position_similarity_plot(similarity: np.ndarray) -> Figure:
@@ -160,9 +160,9 @@ def position_similarity_plot(similarity: np.ndarray) -> Figure:
         (11, 29)
     """
     h, w = similarity.shape[:2]
-    rows, columns = (np.arange(0, n, math.ceil(n / _MOST_TILES)) for n in (h, w))
-    chosen = np.asarray(similarity, np.float64)[np.ix_(rows, columns)]
-    framed = np.pad(chosen, [(0, 0), (0, 0), (0, 1), (0, 1)], constant_values=np.nan)
+    rows, columns = (np.arange(0, n, math.ceil(n / _MAX_TILES)) for n in (h, w))
+    selected = np.asarray(similarity, np.float64)[np.ix_(rows, columns)]
+    framed = np.pad(selected, [(0, 0), (0, 0), (0, 1), (0, 1)], constant_values=np.nan)
     mosaic = framed.swapaxes(1, 2).reshape(len(rows) * (h + 1), -1)[:-1, :-1]
     ratio = mosaic.shape[0] / mosaic.shape[1]
     figure = Figure(figsize=(5.4, 4.6 * ratio + 0.5), layout="constrained")
@@ -200,8 +200,8 @@ def filter_plot(components: np.ndarray) -> Figure:
             "`components` must be images of shape (number, P, Q, C) with one or three channels. "
             f"Received: an array of the shape {components.shape}"
         )
-    rows = math.ceil(len(components) / _IN_A_ROW)
-    figure, grid = tiles(rows, _IN_A_ROW, _IN_A_ROW * 0.85, rows * 0.85 + 0.1)
+    rows = math.ceil(len(components) / _NUM_COLUMNS)
+    figure, grid = tiles(rows, _NUM_COLUMNS, _NUM_COLUMNS * 0.85, rows * 0.85 + 0.1)
     for axes, component in zip(grid.ravel(), components, strict=False):
         farthest = max(float(np.abs(component).max()), 1e-12)
         show(axes, (component / farthest + 1) * 127.5, interpolation="nearest")

@@ -101,13 +101,13 @@ def faithfulness(
     blurred = np.stack([_blur(image, preprocessing) for image in images])
     ranks = np.stack([_pixel_ranks(m, images.shape[1:3]) for m in maps])[..., None]  # (B, H, W, 1)
     curves = np.zeros((2, len(images), steps + 1))  # deletion, insertion
-    every = np.arange(len(images))
+    indices = np.arange(len(images))
     for step in range(steps + 1):
-        inside = ranks < round(step / steps * np.size(maps[0]))
-        both = np.where(inside, gray, images), np.where(inside, images, blurred)
-        for curve, changed in zip(curves, both, strict=True):
-            found = network.predict(changed.astype("float32"), batch_size, verbose=0)
-            curve[:, step] = found[every, classes]
+        is_changed = ranks < round(step / steps * np.size(maps[0]))
+        changed_images = np.where(is_changed, gray, images), np.where(is_changed, images, blurred)
+        for curve, changed in zip(curves, changed_images, strict=True):
+            probabilities = network.predict(changed.astype("float32"), batch_size, verbose=0)
+            curve[:, step] = probabilities[indices, classes]
     return Curves(*curves)
 
 

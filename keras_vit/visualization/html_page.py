@@ -94,12 +94,12 @@ def numbers(values: Sequence[tuple[str, str]]) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns an HTML table in a scrollable container."""
 
-    def line(cells: Sequence[str], tag: str) -> str:
+    def table_row(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
 
-    body = "\n".join(line(row, "td") for row in rows)
+    body = "\n".join(table_row(row, "td") for row in rows)
     return (
-        f'<div class="scroll"><table>\n<thead>{line(head, "th")}</thead>\n'
+        f'<div class="scroll"><table>\n<thead>{table_row(head, "th")}</thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table></div>"
     )
 
@@ -113,9 +113,9 @@ def confused(cells: np.ndarray, names: Sequence[str], support: Sequence[int], un
         support: Count of each true class.
         unit: What is counted.
     """
-    wrong = cells[cells[:, 0] != cells[:, 1]]
-    most = wrong[np.argsort(-wrong[:, 2], kind="stable")[:_MOST_PAIRS]].tolist()
-    rows = [[names[i], names[j], str(n), f"{n / support[i]:.1%}"] for i, j, n in most]
+    errors = cells[cells[:, 0] != cells[:, 1]]
+    largest = errors[np.argsort(-errors[:, 2], kind="stable")[:_MOST_PAIRS]].tolist()
+    rows = [[names[i], names[j], str(n), f"{n / support[i]:.1%}"] for i, j, n in largest]
     head = ["true class", "predicted class", unit, "fraction of the true class"]
     return table(head, rows) if rows else ""
 
@@ -130,8 +130,8 @@ def pictures(items: Sequence[tuple[Sequence[np.ndarray], str]]) -> str:
     figures = ""
     for images, caption in items:
         text = html.escape(caption)
-        shown = "".join(f'<img alt="{text}" src="{_data_uri(image)}">' for image in images)
-        figures += f"<figure>{shown}<figcaption>{text}</figcaption></figure>"
+        image_tags = "".join(f'<img alt="{text}" src="{_data_uri(image)}">' for image in images)
+        figures += f"<figure>{image_tags}<figcaption>{text}</figcaption></figure>"
     return f'<div class="pictures">{figures}</div>'
 
 

@@ -52,9 +52,9 @@ def overlay(pixels: np.ndarray, maps: np.ndarray, strength: float = 0.55) -> np.
     for image, values in zip(np.asarray(pixels, np.float64), maps, strict=True):
         gray = image.mean(axis=-1, keepdims=True)
         highest = np.quantile(values, 1 - _SATURATED, method="higher")
-        place = smooth(np.minimum(values, highest), image.shape[:2]) * (len(_COLORS) - 1)
+        level = smooth(np.minimum(values, highest), image.shape[:2]) * (len(_COLORS) - 1)
         colors = np.stack(
-            [np.interp(place, np.arange(len(_COLORS)), channel) for channel in _COLORS.T], axis=-1
+            [np.interp(level, np.arange(len(_COLORS)), channel) for channel in _COLORS.T], axis=-1
         )
         pictures.append((1 - strength) * gray + strength * colors)
     return np.clip(np.round(np.stack(pictures)), 0, 255).astype(np.uint8)

@@ -40,23 +40,23 @@ def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike
 
 
 def _training_figure(history_csv: str | os.PathLike[str]) -> Figure:
-    found = history.read_rows(history_csv)
-    if not found or "epoch" not in found[0] or len(found[0]) < 2:
+    rows = history.read_rows(history_csv)
+    if not rows or "epoch" not in rows[0] or len(rows[0]) < 2:
         raise ValueError(
             "`history_csv` must have a column 'epoch', a column per metric and a row per epoch, as "
             "written by keras.callbacks.CSVLogger. Received: "
             f"history_csv={os.fspath(history_csv)!r} with the columns "
-            f"{list(found[0]) if found else []} and {len(found)} rows"
+            f"{list(rows[0]) if rows else []} and {len(rows)} rows"
         )
-    values = {name: np.array([row[name] for row in found]) for name in found[0]}
+    values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     epochs = values["epoch"] + 1
     # A run of 0 epochs has validation metrics only.
     metrics = list(dict.fromkeys(name.removeprefix("val_") for name in values if name != "epoch"))
-    columns = min(len(metrics), 3)
-    rows = math.ceil(len(metrics) / columns)
-    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
-    for place, metric in enumerate(metrics, start=1):
-        axes = figure.add_subplot(rows, columns, place)
+    num_columns = min(len(metrics), 3)
+    num_rows = math.ceil(len(metrics) / num_columns)
+    figure = Figure(figsize=(4.2 * num_columns, 3.2 * num_rows), layout="constrained")
+    for index, metric in enumerate(metrics, start=1):
+        axes = figure.add_subplot(num_rows, num_columns, index)
         curves = [("training", metric, GRAY), ("validation", f"val_{metric}", COLORS[0])]
         for name, column, color in curves:
             if column in values:

@@ -29,9 +29,9 @@ def test_range_test_grows_the_rate_and_measures_by_the_start() -> None:
     )
     np.testing.assert_allclose(curve.rates, np.geomspace(1e-4, 10, 26))
     assert curve.losses[0] == pytest.approx(1, abs=1e-3)  # a step of 1e-4 changes nothing
-    assert curve.falls_from is not None
-    assert curve.falls_from is not None
-    assert 1e-3 < curve.falls_from < 3
+    assert curve.first_drop_rate is not None
+    assert curve.first_drop_rate is not None
+    assert 1e-3 < curve.first_drop_rate < 3
 
 
 def test_range_test_steps_by_the_rates_it_reports() -> None:
@@ -85,7 +85,7 @@ def test_range_test_of_one_output() -> None:
     curve = range_test(
         network, x, two, optimizer=keras.optimizers.Adam(), ending="sigmoid", steps=30
     )
-    assert curve.falls_from is not None
+    assert curve.first_drop_rate is not None
 
 
 def test_range_test_ends_where_the_loss_is_lost() -> None:

@@ -7,7 +7,7 @@ from sklearn.covariance import LedoitWolf
 
 from keras_vit import models
 from keras_vit.models import cloning
-from keras_vit.models.out_of_distribution import compared, last_seen, new_classes, with_scores
+from keras_vit.models import out_of_distribution as ood
 from tests.helpers import randomise
 
 CONFIG = models.size("Micro/4").replace(
@@ -27,7 +27,7 @@ def drawn(count: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture
 def scored() -> keras.Model:
     model = randomise(models.build(CONFIG))
-    return with_scores(model, model.get_layer("head"), *drawn(60), neighbors=True)
+    return ood.with_scores(model, model.get_layer("head"), *drawn(60), neighbors=True)
 
 
 def test_score_is_the_distance_to_the_nearest_mean(scored: keras.Model) -> None:
@@ -39,8 +39,8 @@ def test_score_is_the_distance_to_the_nearest_mean(scored: keras.Model) -> None:
     squared = np.einsum("nkd,de,nke->nk", differences, precision, differences)
     expected = np.sqrt(squared.min(axis=1) / 12)
     # Measured: a relative difference of 2e-6.
-    np.testing.assert_allclose(compared(scored, others)["ood_score"], expected, rtol=2e-5)
-    assert 0.8 < np.median(compared(scored, features)["ood_score"]) < 1.2
+    np.testing.assert_allclose(ood.score_features(scored, others)["ood_score"], expected, rtol=2e-5)
+    assert 0.8 < np.median(ood.score_features(scored, features)["ood_score"]) < 1.2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
@@ -50,21 +50,22 @@ def test_outputs_and_scores_stay_in_copies(scored: keras.Model, dtype: str) -> N
     plain.set_weights(scored.get_weights()[: len(plain.weights)])
     outputs = np.asarray(scored(images))
     np.testing.assert_array_equal(outputs, np.asarray(plain(images)))
-    scores = np.asarray(last_seen(scored)["ood_score"])
+    scores = np.asarray(ood.last_results_of(scored)["ood_score"])
     copy = cloning.with_dtype(scored, dtype)
     copy(images)
     tolerance = 1e-6 if dtype == "float32" else 0.05  # measured: 0 and 0.01
-    np.testing.assert_allclose(np.asarray(last_seen(copy)["ood_score"]), scores, rtol=tolerance)
+    found = np.asarray(ood.last_results_of(copy)["ood_score"])
+    np.testing.assert_allclose(found, scores, rtol=tolerance)
     extractor = models.FeatureExtractor(scored)
-    found = extractor.run_outputs(images)["seen"]["ood_score"]
+    found = extractor.run_outputs(images)["ood_results"]["ood_score"]
     np.testing.assert_allclose(np.asarray(found), scores, rtol=1e-5)
-    assert last_seen(plain) == {}
+    assert ood.last_results_of(plain) == {}
 
 
 def test_nearest_images_are_those_of_a_search_by_brute_force(scored: keras.Model) -> None:
     features, _ = drawn(60)
     others = np.random.default_rng(3).normal(size=(20, 12)).astype("f") * 5
-    found = compared(scored, others)
+    found = ood.score_features(scored, others)
     cosines = np.array(
         [[a @ b / np.sqrt((a @ a) * (b @ b)) for b in features] for a in others.astype(float)]
     )
@@ -76,8 +77,8 @@ def test_nearest_images_are_those_of_a_search_by_brute_force(scored: keras.Model
 
 def test_new_classes_have_the_rows_of_a_discriminant_analysis() -> None:
     model, (features, labels) = randomise(models.build(CONFIG)), drawn(60)
-    scored = with_scores(model, model.get_layer("head"), features, labels, new_classes=True)
-    rows, new = new_classes(scored)
+    scored = ood.with_scores(model, model.get_layer("head"), features, labels, new_classes=True)
+    rows, new = ood.new_classes(scored)
     kernel, bias = model.get_layer("head").get_weights()
     np.testing.assert_array_equal(rows, np.concatenate([kernel, bias[None]]).T)
     means = np.stack([features[labels == k].mean(axis=0) for k in range(3)])
@@ -94,7 +95,7 @@ def test_new_classes_have_the_rows_of_a_discriminant_analysis() -> None:
     tolerance = 2e-4 * np.abs(expected).max()
     np.testing.assert_allclose(features @ found[:, :-1].T + found[:, -1], expected, atol=tolerance)
     # The distance to these classes is that to the trained ones, of the same means.
-    seen = compared(scored, features)
+    results = ood.score_features(scored, features)
     score = new.ood_score(features, features @ found[:, :-1].T + found[:, -1])
-    np.testing.assert_allclose(score, seen["ood_score"], rtol=1e-3)  # measured: 1e-5
-    assert new_classes(with_scores(model, model.get_layer("head"), features, labels)) is None
+    np.testing.assert_allclose(score, results["ood_score"], rtol=1e-3)  # measured: 1e-5
+    assert ood.new_classes(ood.with_scores(model, model.get_layer("head"), *drawn(60))) is None

@@ -27,8 +27,8 @@ def test_probe_knows_more_with_more_examples(model: keras.Model, tmp_path: Path)
     found = probe(model, training, test, sheet=tmp_path / "neighbors.png")
     means = [row.mean for row in found.few_shot]
     assert means == sorted(means)
-    assert found.linear > means[-1] > 0.5
-    assert found.neighbors > 0.5
+    assert found.linear_accuracy > means[-1] > 0.5
+    assert found.knn_accuracy > 0.5
     assert all(len(row.accuracies) == 10 for row in found.few_shot)
     assert (tmp_path / "neighbors.png").read_bytes().startswith(b"\x89PNG")
     assert found.to_json()["few_shot"][0]["shots"] == 1
@@ -83,7 +83,7 @@ def test_a_class_of_two_images_has_no_linear_classifier(model: keras.Model) -> N
     labels = np.array(DIGITS.targets)
     few = np.r_[np.flatnonzero(labels == 0)[:2], np.flatnonzero(labels == 1)[:9]]
     found = probe(model, DIGITS.subset(few), DIGITS.subset(np.flatnonzero(labels < 2)[50:70]))
-    assert found.linear is None
+    assert found.linear_accuracy is None
     assert "- (a class has fewer than three images)" in found.text()
 
 

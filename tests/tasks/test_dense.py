@@ -5,7 +5,7 @@ import pytest
 
 from keras_vit import data
 from keras_vit.runs.config import RunConfig
-from keras_vit.tasks.dense import sheet, some, upright_pixels, with_image_size
+from keras_vit.tasks.dense import evenly_spaced, sheet, upright_pixels, with_image_size
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,9 +23,9 @@ def test_default_size_is_that_of_the_images_up_to_a_largest() -> None:
 
 def test_some_images_are_evenly_spaced() -> None:
     examples = data.load("digits").subset(range(20))
-    assert some(examples, 3).names == tuple(examples.names[i] for i in (0, 9, 19))
-    assert len(some(examples.subset(range(2)))) == 2
-    first = upright_pixels(some(examples, 1))[0]
+    assert evenly_spaced(examples, 3).names == tuple(examples.names[i] for i in (0, 9, 19))
+    assert len(evenly_spaced(examples.subset(range(2)))) == 2
+    first = upright_pixels(evenly_spaced(examples, 1))[0]
     assert (first.shape, first.dtype) == ((8, 8, 3), np.uint8)
 
 

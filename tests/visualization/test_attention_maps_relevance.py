@@ -106,7 +106,7 @@ def test_relevance_maps_by_an_unknown_method() -> None:
 def test_maps_of_a_class_need_gradients(method: str) -> None:
     extractor = FeatureExtractor(tiny_model())
     with pytest.raises(
-        ValueError, match="`seen` must contain gradients to compute maps of a class,"
+        ValueError, match="`activations` must contain gradients to compute maps of a class,"
     ):
         maps_of(extractor, extractor.activations(IMAGES), method)
     with pytest.raises(ValueError, match="`method` must be one of"):

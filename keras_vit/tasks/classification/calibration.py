@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-_SMALLEST = 1e-12  # lower bound of a probability before its logarithm
-_WIDEST = 20.0  # a temperature lies between 1 / 20 and 20
+_MIN_PROBABILITY = 1e-12  # lower bound of a probability before its logarithm
+_MAX_TEMPERATURE = 20.0  # a temperature lies between 1 / 20 and 20
 _FOLDS = 2
-_FEWEST = 100  # images to choose a model's temperature on
-_SMALLEST_CHANGE = 0.01  # of a temperature, relative to 1
-_ENOUGH = 20_000  # images, enough to fit a temperature
+_MIN_IMAGES = 100  # images to choose a model's temperature on
+_MIN_CHANGE = 0.01  # of a temperature, relative to 1
+_MAX_IMAGES = 20_000  # images to fit a temperature on
 _MOST_NUMBERS = 20_000_000  # probabilities to fit on: 160 MB in float64
 _BLOCK = 4096  # rows converted to float64 at a time
 
@@ -65,7 +65,7 @@ class Calibration:
     temperature: float | None
 
 
-def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = 15) -> Reliability:
+def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> Reliability:
     """Compares confidence with accuracy in confidence bins of equal width.
 
     Reference: equation 3 of https://arxiv.org/abs/1706.04599, with its 15 bins
@@ -74,9 +74,9 @@ def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = 15) -> Re
     counts = np.bincount(index, minlength=bins)
     with np.errstate(invalid="ignore"):
         mean = np.bincount(index, confidence, bins) / counts
-        accuracy = np.bincount(index, right, bins) / counts
-    share = counts / max(len(right), 1)
-    return Reliability(counts, mean, accuracy, float(np.nansum(share * np.abs(mean - accuracy))))
+        accuracy = np.bincount(index, correct, bins) / counts
+    weights = counts / max(len(correct), 1)
+    return Reliability(counts, mean, accuracy, float(np.nansum(weights * np.abs(mean - accuracy))))
 
 
 def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
@@ -85,20 +85,20 @@ def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
     Reference: section 4.2 of https://arxiv.org/abs/1706.04599
     """
     scores = np.asarray(probabilities)
-    step = -(-len(scores) // min(_ENOUGH, max(1, _MOST_NUMBERS // scores.shape[1])))
+    step = -(-len(scores) // min(_MAX_IMAGES, max(1, _MOST_NUMBERS // scores.shape[1])))
     true = np.asarray(labels)[::step]
     scores = scores[::step].astype(np.float64)
-    logits = np.log(np.maximum(scores, _SMALLEST))
+    logits = np.log(np.maximum(scores, _MIN_PROBABILITY))
 
     def loss(log_temperature: float) -> float:
         scaled = special.log_softmax(logits / np.exp(log_temperature), axis=1)
         return float(-scaled[np.arange(len(true)), true].mean())
 
-    limit = np.log(_WIDEST)
-    found = optimize.minimize_scalar(loss, bounds=(-limit, limit), method="bounded")
-    at_bounds = {loss(sign * limit): _WIDEST**sign for sign in (-1, 1)}
+    limit = np.log(_MAX_TEMPERATURE)
+    optimum = optimize.minimize_scalar(loss, bounds=(-limit, limit), method="bounded")
+    at_bounds = {loss(sign * limit): _MAX_TEMPERATURE**sign for sign in (-1, 1)}
     lowest = min(at_bounds)
-    return at_bounds[lowest] if lowest <= found.fun else float(np.exp(found.x))
+    return at_bounds[lowest] if lowest <= optimum.fun else float(np.exp(optimum.x))
 
 
 def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Calibration:
@@ -119,9 +119,9 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
         ValueError: If there are fewer than two images, or the shapes disagree.
 
     Examples:
-        >>> sure = np.tile([0.99, 0.01], (100, 1))
-        >>> found = calibrate([0] * 70 + [1] * 30, sure)
-        >>> round(found.before.error, 2), found.after.error < 0.15
+        >>> confident = np.tile([0.99, 0.01], (100, 1))
+        >>> result = calibrate([0] * 70 + [1] * 30, confident)
+        >>> round(result.before.error, 2), result.after.error < 0.15
         (0.29, True)
 
     Reference: https://arxiv.org/abs/1706.04599
@@ -132,13 +132,13 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
             "`probabilities` must have one row per label, and at least two rows. Received: "
             f"labels of shape {true.shape}, probabilities of shape {scores.shape}"
         )
-    right = scores.argmax(axis=1) == true
-    before = reliability(scores.max(axis=1).astype(np.float64), right)
+    correct = scores.argmax(axis=1) == true
+    before = reliability(scores.max(axis=1).astype(np.float64), correct)
     # A temperature changes the confidence of a prediction, not the predicted class.
-    after = reliability(_crossed(true, scores, seed)[0], right)
+    after = reliability(_cross_fitted(true, scores, seed)[0], correct)
     best = fit_temperature(true, scores)
-    inside = 1 / _WIDEST < best < _WIDEST
-    return Calibration(before, after, best if inside else None)
+    within_bounds = 1 / _MAX_TEMPERATURE < best < _MAX_TEMPERATURE
+    return Calibration(before, after, best if within_bounds else None)
 
 
 def choose_temperature(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> float:
@@ -148,32 +148,32 @@ def choose_temperature(labels: ArrayLike, probabilities: ArrayLike, seed: int = 
     half. With fewer than 100 images the temperature is 1.
     """
     true, scores = np.asarray(labels), np.asarray(probabilities)
-    if len(true) < _FEWEST:
+    if len(true) < _MIN_IMAGES:
         return 1.0
-    own = np.log(np.maximum(scores[np.arange(len(true)), true], _SMALLEST))
+    log_likelihoods = np.log(np.maximum(scores[np.arange(len(true)), true], _MIN_PROBABILITY))
     best = fit_temperature(true, scores)
-    lower = _crossed(true, scores, seed)[1].mean() > own.mean()
-    usable = 1 / _WIDEST < best < _WIDEST and abs(best - 1) > _SMALLEST_CHANGE
-    return best if lower and usable else 1.0
+    improves = _cross_fitted(true, scores, seed)[1].mean() > log_likelihoods.mean()
+    usable = 1 / _MAX_TEMPERATURE < best < _MAX_TEMPERATURE and abs(best - 1) > _MIN_CHANGE
+    return best if improves and usable else 1.0
 
 
-def _crossed(true: np.ndarray, scores: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _cross_fitted(true: np.ndarray, scores: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns confidences and log probabilities, by temperatures fitted on the other half."""
     fold = np.random.default_rng(seed).permutation(len(true)) % _FOLDS
     confidence, logs = np.empty(len(true)), np.empty(len(true))
     for half in range(_FOLDS):
-        here = np.flatnonzero(fold == half)
-        others = np.flatnonzero(fold != half)
-        temperature = fit_temperature(true[others], scores[others])
-        for block in np.array_split(here, -(-len(here) // _BLOCK)):
-            changed = with_temperature(scores[block], temperature)
-            confidence[block] = changed.max(axis=1)
-            own = changed[np.arange(len(block)), true[block]]
-            logs[block] = np.log(np.maximum(own, _SMALLEST))
+        scored = np.flatnonzero(fold == half)
+        fitted = np.flatnonzero(fold != half)
+        temperature = fit_temperature(true[fitted], scores[fitted])
+        for block in np.array_split(scored, -(-len(scored) // _BLOCK)):
+            probabilities = with_temperature(scores[block], temperature)
+            confidence[block] = probabilities.max(axis=1)
+            true_probabilities = probabilities[np.arange(len(block)), true[block]]
+            logs[block] = np.log(np.maximum(true_probabilities, _MIN_PROBABILITY))
     return confidence, logs
 
 
 def with_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """Returns the probabilities (N, K) after dividing their logits by a temperature."""
     scores = np.asarray(probabilities, np.float64)
-    return special.softmax(np.log(np.maximum(scores, _SMALLEST)) / temperature, axis=1)
+    return special.softmax(np.log(np.maximum(scores, _MIN_PROBABILITY)) / temperature, axis=1)

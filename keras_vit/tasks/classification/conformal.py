@@ -36,24 +36,24 @@ def conformal_threshold(labels: ArrayLike, probabilities: ArrayLike, coverage: f
     Reference: algorithm 1 of https://arxiv.org/abs/2107.07511
     """
     p = np.asarray(probabilities, np.float64)
-    own = p[np.arange(len(p)), np.asarray(labels)]
-    if not 0 < coverage < 1 or coverage > len(own) / (len(own) + 1):
+    true_probabilities = p[np.arange(len(p)), np.asarray(labels)]
+    if not 0 < coverage < 1 or coverage > len(true_probabilities) / (len(true_probabilities) + 1):
         raise ValueError(
             "`coverage` must be in (0, 1), and at most N / (N + 1) for N held-out images. "
-            f"Received: coverage={coverage}, {len(own)} images"
+            f"Received: coverage={coverage}, {len(true_probabilities)} images"
         )
-    return -upper_bound(-own, coverage, largest=0.0)
+    return -upper_bound(-true_probabilities, coverage, largest=0.0)
 
 
 def upper_bound(values: np.ndarray, fraction: float, largest: float) -> float:
-    """Returns a bound that a new value, drawn like N others, exceeds with 1 - `fraction` at most.
+    """Returns a bound that a new value exceeds with a probability of at most 1 - `fraction`.
 
-    The bound is between two of the values, so that runtimes with other rounding errors decide the
-    same, or between the highest and `largest`. `fraction` is at most N / (N + 1).
+    The new value is drawn like the N `values`. The bound is between two of them, so that rounding
+    errors change no decision, or between the highest and `largest`. `fraction` <= N / (N + 1).
     """
     ascending = [*np.sort(values), largest]
-    last = math.ceil(round((len(values) + 1) * fraction, 9))  # number of values below the bound
-    return float((ascending[last - 1] + ascending[last]) / 2)
+    num_below = math.ceil(round((len(values) + 1) * fraction, 9))
+    return float((ascending[num_below - 1] + ascending[num_below]) / 2)
 
 
 def prediction_set(probabilities: Any, preprocessing: Preprocessing) -> Any:
@@ -64,13 +64,13 @@ def prediction_set(probabilities: Any, preprocessing: Preprocessing) -> Any:
     ops: Any = np if isinstance(probabilities, np.ndarray) else keras.ops
     highest = ops.max(probabilities, axis=-1, keepdims=True)
     # A minimum of the two bounds would limit integers of TFLite to the range of the threshold.
-    above = probabilities >= np.float32(preprocessing.set_threshold or 0)
-    return ops.logical_or(above, probabilities >= highest)
+    above_threshold = probabilities >= np.float32(preprocessing.set_threshold or 0)
+    return ops.logical_or(above_threshold, probabilities >= highest)
 
 
 def set_outputs(probabilities: Any, preprocessing: Preprocessing) -> dict[str, Any]:
     """Returns the outputs `set` and `set_size` of a graph, or nothing without a coverage."""
     if preprocessing.set_threshold is None:
         return {}
-    inside = prediction_set(probabilities, preprocessing)
-    return {"set": inside, "set_size": keras.ops.sum(keras.ops.cast(inside, "int32"), axis=-1)}
+    in_set = prediction_set(probabilities, preprocessing)
+    return {"set": in_set, "set_size": keras.ops.sum(keras.ops.cast(in_set, "int32"), axis=-1)}

@@ -18,7 +18,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.weights.whole_models import load_model
 
-_SMALLEST = 1e-7  # lower bound of a probability before its logarithm
+_MIN_PROBABILITY = 1e-7  # lower bound of a probability before its logarithm
 
 
 class DistillationObjective(ClassificationObjective):
@@ -64,20 +64,20 @@ class DistillationObjective(ClassificationObjective):
     def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
         if not training:
             return super().example_losses(x, y, training)
-        answers = keras.tree.flatten(self.heads(x, training=True))  # one or two
-        logits, student_logits = answers[0], answers[-1]  # (B, K)
+        head_logits = keras.tree.flatten(self.heads(x, training=True))  # one or two
+        logits, student_logits = head_logits[0], head_logits[-1]  # (B, K)
         probabilities = ops.stop_gradient(self.teacher(x))  # (B, K)
         if self.kind == "hard":
-            best = ops.argmax(probabilities, axis=-1)
-            targets = ops.one_hot(best, logits.shape[-1], dtype="float32")
+            teacher_classes = ops.argmax(probabilities, axis=-1)
+            targets = ops.one_hot(teacher_classes, logits.shape[-1], dtype="float32")
             loss = ops.categorical_crossentropy(targets, student_logits, from_logits=True)
         else:
             tau = self.temperature
-            teacher_logits = ops.log(ops.maximum(probabilities, _SMALLEST)) / tau
+            teacher_logits = ops.log(ops.maximum(probabilities, _MIN_PROBABILITY)) / tau
             difference = ops.log_softmax(teacher_logits) - ops.log_softmax(student_logits / tau)
             loss = tau**2 * ops.sum(ops.softmax(teacher_logits) * difference, axis=-1)
         losses = (1 - self.weight) * self.losses_of(logits, y, training) + self.weight * loss
-        return losses, sum(answers) / len(answers)
+        return losses, sum(head_logits) / len(head_logits)
 
 
 class Teacher(keras.layers.Layer):
@@ -87,10 +87,10 @@ class Teacher(keras.layers.Layer):
         super().__init__(name="teacher", trainable=False)
         self.student = student
         try:
-            self.own: Preprocessing | None = models.preprocessing_of(model)
+            self.preprocessing: Preprocessing | None = models.preprocessing_of(model)
         except ValueError:
-            self.own = None
-        if self.own is not None:
+            self.preprocessing = None
+        if self.preprocessing is not None:
             model, complete = last_activation.with_probabilities(model)
             if complete.thresholds is not None:
                 raise ValueError(
@@ -107,23 +107,23 @@ class Teacher(keras.layers.Layer):
                 "`teacher` must return one probability for each class of the student. Received: "
                 f"outputs of the shape {shape} for {len(labels)} classes"
             )
-        if self.own is not None and self.own.class_names not in (None, labels):
+        if self.preprocessing is not None and self.preprocessing.class_names not in (None, labels):
             raise ValueError(
                 "`teacher` must have the classes of the student, in the same order. Received: "
-                f"{self.own.class_names[:20]} for the student's {labels[:20]}"
+                f"{self.preprocessing.class_names[:20]} for the student's {labels[:20]}"
             )
-        if self.own is not None and self.own.channels != student.channels:
+        if self.preprocessing is not None and self.preprocessing.channels != student.channels:
             raise ValueError(
                 "`teacher` must have the same color channels as the student. Received: teacher "
-                f"{self.own.channels!r}, student {student.channels!r}"
+                f"{self.preprocessing.channels!r}, student {student.channels!r}"
             )
 
     def call(self, images: Any) -> Any:
-        if self.own is not None:
+        if self.preprocessing is not None:
             pixels = self.student.unscale(images)
-            if self.own.size != self.student.size:
-                pixels = ops.image.resize(pixels, self.own.size, antialias=True)
-            images = self.own.scale(pixels)
+            if self.preprocessing.size != self.student.size:
+                pixels = ops.image.resize(pixels, self.preprocessing.size, antialias=True)
+            images = self.preprocessing.scale(pixels)
         return ops.cast(self.model(images, training=False), "float32")
 
 

@@ -26,13 +26,13 @@ def maps_in_batches(
     extractor: FeatureExtractor, images: np.ndarray, methods: Sequence[str], classes: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Computes relevance maps with each method, in small batches to limit memory use."""
-    found: dict[str, list[np.ndarray]] = {method: [] for method in methods}
+    maps_by_method: dict[str, list[np.ndarray]] = {method: [] for method in methods}
     for begin in range(0, len(images), _BATCH):
         part = slice(begin, begin + _BATCH)
-        seen = activations_for(extractor, images[part], methods, classes[part])
-        for method, maps in found.items():
-            maps.append(maps_of(extractor, seen, method))
-    return {method: np.concatenate(maps) for method, maps in found.items()}
+        activations = activations_for(extractor, images[part], methods, classes[part])
+        for method, maps in maps_by_method.items():
+            maps.append(maps_of(extractor, activations, method))
+    return {method: np.concatenate(maps) for method, maps in maps_by_method.items()}
 
 
 _MOST_IMAGES = 100  # in one figure; matplotlib draws at most 65,536 pixels a side
@@ -80,15 +80,15 @@ def explain(
     encoded = [read_file("paths", path) for path in paths]
     network, preprocessing = last_activation.with_probabilities(model)
     extractor = FeatureExtractor(network)
-    chosen = None if of_class is None else find_class(of_class, preprocessing.class_names or ())
+    labels = preprocessing.class_names or ()
+    class_index = None if of_class is None else find_class(of_class, labels)
     pixels = read_files(paths, encoded, preprocessing)
     scores = network.predict(preprocessing.scale(pixels), verbose=0)
-    classes = scores.argmax(axis=1) if chosen is None else np.full(len(paths), chosen)
+    classes = scores.argmax(axis=1) if class_index is None else np.full(len(paths), class_index)
     maps = maps_in_batches(extractor, preprocessing.scale(pixels), methods, classes)
-    labels = preprocessing.class_names or ()
     titles = [
-        _title(shorten(Path(path).name), labels, row, shown)
-        for path, row, shown in zip(paths, scores, classes, strict=True)
+        _title(shorten(Path(path).name), labels, row, explained)
+        for path, row, explained in zip(paths, scores, classes, strict=True)
     ]
     return relevance_sheet(preprocessing.to_rgb(pixels), maps, titles)
 
@@ -106,9 +106,9 @@ def find_class(name: str, labels: Sequence[str]) -> int:
     )
 
 
-def _title(name: str, labels: Sequence[str], scores: np.ndarray, shown: int) -> str:
+def _title(name: str, labels: Sequence[str], scores: np.ndarray, explained: int) -> str:
     best = int(scores.argmax())
     lines = [name, f"{labels[best]} {scores[best]:.0%}"]
-    if shown != best:
-        lines.append(f"explained: {labels[shown]} {scores[shown]:.0%}")
+    if explained != best:
+        lines.append(f"explained: {labels[explained]} {scores[explained]:.0%}")
     return "\n".join(lines)

@@ -42,22 +42,22 @@ def confusion_matrix(report: Report) -> Figure:
         'true class'
     """
     counts = report.confusion  # NumPy array or sparse
-    total, support, everything = counts.sum(), counts.sum(axis=1), counts.shape[0]
-    shown, chosen = np.arange(everything), ""
-    if everything > _MAX_DRAWN:
-        wrong = support + counts.sum(axis=0) - 2 * counts.diagonal()
-        shown = np.sort(np.argsort(-wrong, kind="stable")[:_MOST_CONFUSED])
-        counts, chosen = (counts[shown][:, shown], f"\n{len(shown)} most confused of {everything}")
+    total, support, num_total = counts.sum(), counts.sum(axis=1), counts.shape[0]
+    indices, note = np.arange(num_total), ""
+    if num_total > _MAX_DRAWN:
+        errors = support + counts.sum(axis=0) - 2 * counts.diagonal()
+        indices = np.sort(np.argsort(-errors, kind="stable")[:_MOST_CONFUSED])
+        counts, note = counts[indices][:, indices], f"\n{len(indices)} most confused of {num_total}"
     counts = counts if isinstance(counts, np.ndarray) else counts.toarray()
-    shares = counts / np.maximum(support[shown, None], 1)
-    num_classes = len(shown)
+    shares = counts / np.maximum(support[indices, None], 1)
+    num_classes = len(indices)
     annotated = num_classes <= _MAX_ANNOTATED
     font = 9.0 if annotated else 6.0
     # A label needs one line of its font, an annotated cell needs two lines and four digits.
     cell = (4.6 if annotated else 1.25) * font * POINT
     side = max(num_classes * cell, 2.6)
     cell = side / num_classes
-    labels = [shorten(report.per_class[index].name) for index in shown]
+    labels = [shorten(report.per_class[index].name) for index in indices]
 
     # The matrix fills the figure; saving widens the picture for the labels outside.
     figure = Figure(figsize=(side, side))
@@ -70,7 +70,7 @@ def confusion_matrix(report: Report) -> Figure:
     axes.set(xlabel="predicted class", ylabel="true class")
     low, high = report.interval
     axes.set_title(
-        f"accuracy {report.accuracy:.1%} of {total}\n95% interval {low:.1%} to {high:.1%}{chosen}",
+        f"accuracy {report.accuracy:.1%} of {total}\n95% interval {low:.1%} to {high:.1%}{note}",
         fontsize=10,
     )
     axes.tick_params(length=0 if annotated else 2)
@@ -94,9 +94,9 @@ def _annotate(axes: Axes, counts: np.ndarray, shares: np.ndarray, font: float) -
     for row, column in np.argwhere(counts):
         share = shares[row, column]
         color = "white" if share > 0.55 else "#22303f"
-        place: dict[str, Any] = {"ha": "center", "color": color}
-        axes.text(column, row - 0.02, f"{counts[row, column]}", va="bottom", fontsize=font, **place)
-        axes.text(column, row + 0.06, f"{share:.0%}", va="top", fontsize=font - 2, **place)
+        style: dict[str, Any] = {"ha": "center", "color": color}
+        axes.text(column, row - 0.02, f"{counts[row, column]}", va="bottom", fontsize=font, **style)
+        axes.text(column, row + 0.06, f"{share:.0%}", va="top", fontsize=font - 2, **style)
 
 
 def reliability_diagram(calibration: Calibration) -> Figure:
@@ -120,21 +120,21 @@ def reliability_diagram(calibration: Calibration) -> Figure:
     figure, grid = plots(6.4, 3.9, 2, 2, grid="y", sharex=True, height_ratios=(4, 1))
     titles = ("uncalibrated", "with temperatures fitted on the other half")
     parts = (calibration.before, calibration.after)
-    for (above, below), title, found in zip(grid.T, titles, parts, strict=True):
-        filled = found.counts > 0
-        width = 1 / len(found.counts)
-        centers = (np.arange(len(found.counts)) + 0.5) * width
-        confidence, accuracy = found.confidence[filled], found.accuracy[filled]
+    for (above, below), title, part in zip(grid.T, titles, parts, strict=True):
+        filled = part.counts > 0
+        width = 1 / len(part.counts)
+        centers = (np.arange(len(part.counts)) + 0.5) * width
+        confidence, accuracy = part.confidence[filled], part.accuracy[filled]
         above.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle="--")
         above.bar(centers[filled], accuracy, width * 0.92, color=COLORS[0], alpha=0.35)
         above.plot(confidence, accuracy, color=COLORS[0], marker="o", markersize=4)
         above.set(xlim=(0, 1), ylim=(0, 1.02))
         above.yaxis.set_major_formatter(PercentFormatter(1))
-        below.bar(centers, found.counts, width * 0.92, color=GRAY)
+        below.bar(centers, part.counts, width * 0.92, color=GRAY)
         below.set_xlabel("confidence")
         below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
         below.xaxis.set_major_formatter(PercentFormatter(1))
-        above.set_title(f"{title}\nexpected calibration error {found.error:.3f}", fontsize=9)
+        above.set_title(f"{title}\nexpected calibration error {part.error:.3f}", fontsize=9)
     grid[0, 0].set_ylabel("fraction correct")
     grid[1, 0].set_ylabel("images")
     return figure
@@ -144,8 +144,8 @@ def comparison_curves(
     histories: Mapping[str, Sequence[tuple[float, float]]], metric: str = "accuracy"
 ) -> Figure:
     """Plots a validation metric of several models against epochs and against minutes."""
-    drawn = {name: np.array(rows, float) for name, rows in histories.items() if len(rows)}
-    if not drawn:
+    curves = {name: np.array(rows, float) for name, rows in histories.items() if len(rows)}
+    if not curves:
         raise ValueError(
             f"`histories` must contain at least one epoch. Received: {dict(histories)}"
         )
@@ -154,7 +154,7 @@ def comparison_curves(
         axes.set_prop_cycle(color=COLORS, marker=list(_MARKERS))
         if metric == "accuracy":
             axes.yaxis.set_major_formatter(PercentFormatter(1))
-    for name, rows in drawn.items():
+    for name, rows in curves.items():
         by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], markersize=5, label=shorten(name))
         by_time.plot(rows[:, 0], rows[:, 1], markersize=5)
     by_epoch.set(xlabel="epoch", ylabel=f"{metric} on the held-out images")

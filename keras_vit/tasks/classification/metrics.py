@@ -134,16 +134,16 @@ class Report:
 
 
 def score_table(
-    columns: Sequence[str], rows: Sequence[Any], what: str, averages: Sequence[Any] = ()
+    columns: Sequence[str], rows: Sequence[Any], unit: str, averages: Sequence[Any] = ()
 ) -> list[str]:
     """Returns the lines of a table: a row per class with the name first, and averages."""
-    shown = [(shorten(name), *cells) for name, *cells in rows[:LONGEST_TABLE]]
-    width = max(len(name) for name, *_ in (("",), *shown, *averages))
+    shown_rows = [(shorten(name), *cells) for name, *cells in rows[:LONGEST_TABLE]]
+    width = max(len(name) for name, *_ in (("",), *shown_rows, *averages))
 
     def line(row: Sequence[Any]) -> str:
         return f"{row[0]:>{width}}" + "".join(f"{decimal(cell):>10}" for cell in row[1:])
 
-    lines = [line(("", *columns)), "", *map(line, shown), *left_out(rows, what), ""]
+    lines = [line(("", *columns)), "", *map(line, shown_rows), *left_out(rows, unit), ""]
     return [*lines, *map(line, averages)]
 
 
@@ -159,10 +159,10 @@ def decimal(value: Any, digits: int = 4) -> str:
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
-def left_out(rows: Sequence[Any], what: str) -> list[str]:
+def left_out(rows: Sequence[Any], unit: str) -> list[str]:
     """Returns a note on how many rows a printed table omits, as a list of at most one line."""
     number = len(rows) - LONGEST_TABLE
-    return [f"... and {number} more {what} in evaluation.json"] if number > 0 else []
+    return [f"... and {number} more {unit} in evaluation.json"] if number > 0 else []
 
 
 def shorten(name: str) -> str:
@@ -206,11 +206,11 @@ def evaluate_predictions(
     top5 = None
     if len(class_names) > 5:
         blocks = (np.array_split(a, -(-len(true) // _BLOCK)) for a in (scores, true[:, None]))
-        hits = [_ranks(block, classes) < 5 for block, classes in zip(*blocks, strict=True)]
-        top5 = float(np.concatenate(hits).mean())
-    places = (np.searchsorted(present, true), np.searchsorted(present, predicted))
+        in_top5 = [_ranks(block, classes) < 5 for block, classes in zip(*blocks, strict=True)]
+        top5 = float(np.concatenate(in_top5).mean())
+    cells = (np.searchsorted(present, true), np.searchsorted(present, predicted))
     shape = (len(present), len(present))
-    confusion = sparse.coo_array((np.ones(len(true), int), places), shape).tocsr()
+    confusion = sparse.coo_array((np.ones(len(true), int), cells), shape).tocsr()
     names = [class_names[index] for index in present]
     columns = metrics.precision_recall_fscore_support(true, predicted, zero_division=0)
     return Report(
@@ -224,9 +224,9 @@ def evaluate_predictions(
 
 def _ranks(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Returns the ranks of `classes` (N, 1) in the rows of `scores` (N, K); ties as in `argmax`."""
-    own = np.take_along_axis(scores, classes, axis=1)
+    true_scores = np.take_along_axis(scores, classes, axis=1)
     earlier = np.arange(scores.shape[1]) < classes
-    return np.where(earlier, scores >= own, scores > own).sum(axis=1)
+    return np.where(earlier, scores >= true_scores, scores > true_scores).sum(axis=1)
 
 
 def _check(labels: np.ndarray, scores: np.ndarray, class_names: Sequence[str]) -> None:
@@ -251,11 +251,11 @@ def _check(labels: np.ndarray, scores: np.ndarray, class_names: Sequence[str]) -
 
 def require_finite(scores: np.ndarray) -> None:
     """Raises `ValueError` if any of the `probabilities` (N, K) is not finite."""
-    ends = scores.min(axis=1), scores.max(axis=1)  # no array of (N, K)
-    broken = np.flatnonzero(~np.isfinite(ends).all(axis=0))
-    if len(broken):
+    extremes = scores.min(axis=1), scores.max(axis=1)  # no array of (N, K)
+    invalid = np.flatnonzero(~np.isfinite(extremes).all(axis=0))
+    if len(invalid):
         raise ValueError(
-            f"`probabilities` must be finite; {len(broken)} of {len(scores)} rows are not, which "
+            f"`probabilities` must be finite; {len(invalid)} of {len(scores)} rows are not, which "
             "usually means that training diverged. Try a lower learning rate. Received: "
-            f"probabilities[{broken[0]}]={scores[broken[0]]}"
+            f"probabilities[{invalid[0]}]={scores[invalid[0]]}"
         )

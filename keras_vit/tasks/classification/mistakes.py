@@ -20,7 +20,7 @@ from keras_vit.visualization import overlay
 from keras_vit.visualization.contact_sheet import contact_sheet
 
 _METHOD = "gradient_rollout"
-_SHOWN = 32
+_NUM_DRAWN = 32
 
 
 class Mistake(NamedTuple):
@@ -47,8 +47,8 @@ class Mistake(NamedTuple):
 def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
     """Returns the indices of the mistakes with the highest confidence, rounded to 0.01%."""
     scores = np.asarray(probabilities)
-    wrong = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
-    return wrong[np.argsort(-scores[wrong].max(axis=1).round(4), kind="stable")][:number]
+    mistakes = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
+    return mistakes[np.argsort(-scores[mistakes].max(axis=1).round(4), kind="stable")][:number]
 
 
 def find_mistakes(
@@ -57,24 +57,24 @@ def find_mistakes(
     """Returns the most confident mistakes, with relevance maps if a model is given."""
     labels, probabilities, preprocessing = predictions
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
-    chosen = surest_mistakes(labels, probabilities, number)
-    if not len(chosen):
+    indices = surest_mistakes(labels, probabilities, number)
+    if not len(indices):
         return ()
-    pixels = read_pixels([examples.read(int(i)) for i in chosen], preprocessing)
-    shown = preprocessing.to_rgb(pixels)
-    explained: list[np.ndarray | None] = [None] * len(chosen)
+    pixels = read_pixels([examples.read(int(i)) for i in indices], preprocessing)
+    rgb = preprocessing.to_rgb(pixels)
+    explained: list[np.ndarray | None] = [None] * len(indices)
     if model is not None:
         with contextlib.suppress(ValueError):  # not a Vision Transformer, or not supported
             extractor = FeatureExtractor(last_activation.with_probabilities(model)[0])
             images = preprocessing.scale(pixels)
-            maps = maps_in_batches(extractor, images, [_METHOD], predicted[chosen])[_METHOD]
-            explained = list(overlay(shown, maps))
+            maps = maps_in_batches(extractor, images, [_METHOD], predicted[indices])[_METHOD]
+            explained = list(overlay(rgb, maps))
     names = preprocessing.class_names or ()
     return tuple(
         Mistake(
-            examples.names[i], names[labels[i]], names[predicted[i]], float(confidence[i]), *both
+            examples.names[i], names[labels[i]], names[predicted[i]], float(confidence[i]), *pair
         )
-        for i, *both in zip(chosen, shown, explained, strict=True)
+        for i, *pair in zip(indices, rgb, explained, strict=True)
     )
 
 
@@ -82,9 +82,9 @@ def draw_mistakes(
     examples: Examples, predictions: Predictions, path: str | os.PathLike[str]
 ) -> Path | None:
     """Draws the most confident mistakes of a model; returns None if the model makes no mistakes."""
-    found = find_mistakes(examples, predictions, _SHOWN)
-    if not found:
+    mistakes = find_mistakes(examples, predictions, _NUM_DRAWN)
+    if not mistakes:
         return None
-    captions = [f"{m.true}, predicted\n{m.predicted} ({m.confidence:.0%})" for m in found]
-    images = np.stack([mistake.pixels for mistake in found])
-    return contact_sheet(images, np.empty((len(found), 0)), (), path, captions)
+    captions = [f"{m.true}, predicted\n{m.predicted} ({m.confidence:.0%})" for m in mistakes]
+    images = np.stack([mistake.pixels for mistake in mistakes])
+    return contact_sheet(images, np.empty((len(mistakes), 0)), (), path, captions)

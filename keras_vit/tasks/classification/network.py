@@ -103,8 +103,8 @@ def _rows_to_keep(
     old = trained.class_names
     if not old or len({*old}) < len(old) or (old != new and all(name.isdigit() for name in old)):
         return None
-    contained = {*old} <= {*new} or {*new} <= {*old}
-    if not contained or _loss_of(config.weights, trained) != config.recipe.loss:
+    is_subset = {*old} <= {*new} or {*new} <= {*old}
+    if not is_subset or _loss_of(config.weights, trained) != config.recipe.loss:
         return None
     added = [name for name in new if name not in old]
     if old != new:

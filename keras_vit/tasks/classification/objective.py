@@ -48,7 +48,7 @@ class ClassificationObjective(Objective):
         self.focal_gamma = arguments.non_negative("focal_gamma", focal_gamma)
         self.multi_label = multi_label
         if multi_label:
-            # Not threshold 0.5: the outputs are logits.
+            # The outputs are logits, so the threshold is 0, not 0.5.
             self.accuracy = keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)
             self.average_precision = AveragePrecision(
                 name="average_precision",
@@ -81,12 +81,12 @@ class ClassificationObjective(Objective):
             level = 0.5 if self.loss_kind == "sigmoid" else 1 / logits.shape[-1]
             smoothed = y * (1 - self.label_smoothing) + self.label_smoothing * level
         if self.loss_kind == "sigmoid":
-            each = ops.binary_crossentropy(smoothed, logits, from_logits=True)  # (B, K)
+            label_losses = ops.binary_crossentropy(smoothed, logits, from_logits=True)  # (B, K)
             if focal:
-                each = each * ops.abs(y - ops.sigmoid(logits)) ** focal
+                label_losses = label_losses * ops.abs(y - ops.sigmoid(logits)) ** focal
             if weights is not None:
-                each = each * (1 + y * (weights - 1))
-            return ops.mean(each, axis=-1)
+                label_losses = label_losses * (1 + y * (weights - 1))
+            return ops.mean(label_losses, axis=-1)
         losses = ops.categorical_crossentropy(smoothed, logits, from_logits=True)  # (B,)
         if focal:
             losses = losses * (1 - ops.sum(y * ops.softmax(logits), axis=-1)) ** focal

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_vit.data import Examples
 from keras_vit.models.features import classifiers, representation
-from keras_vit.models.out_of_distribution import compared, with_scores
+from keras_vit.models.out_of_distribution import score_features, with_scores
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.conformal import upper_bound
 from keras_vit.tasks.confidence import Confidence
@@ -21,22 +21,22 @@ from keras_vit.tasks.task import Predictions, network_outputs
 
 
 def add_scores(
-    network: keras.Model, found: Predictions, options: Confidence, verbose: int
+    network: keras.Model, predictions: Predictions, options: Confidence, verbose: int
 ) -> tuple[keras.Model, Predictions]:
     """Returns a network that also compares images with the training images, and predictions.
 
     The threshold, in the preprocessing of the predictions, is exceeded by the score of an image
     like the held-out ones with a probability of at most `options.false_alarm_rate`.
     """
-    preprocessing, training = found.preprocessing, options.training
+    preprocessing, training = predictions.preprocessing, options.training
     further = {"neighbors": options.nearest_images, "new_classes": options.prototypes}
     scored = scored_network(network, preprocessing, training, verbose, **further)
     encoder = representation(network)
     features = network_outputs(encoder, preprocessing, options.held_out, verbose=verbose)
-    seen = compared(scored, features)
-    columns = [found.outputs]
+    results = score_features(scored, features)
+    columns = [predictions.outputs]
     if (rate := options.false_alarm_rate) is not None:
-        scores = seen["ood_score"]
+        scores = results["ood_score"]
         threshold = upper_bound(scores, 1 - rate, largest=1.01 * scores.max())
         preprocessing = dataclasses.replace(
             preprocessing, ood_threshold=threshold, false_alarm_rate=rate
@@ -44,8 +44,8 @@ def add_scores(
         columns.append(scores[:, np.newaxis])
     if options.nearest_images:
         preprocessing = dataclasses.replace(preprocessing, training_images=tuple(training.names))
-        columns.append(seen["nearest_similarity"])
-    return scored, Predictions(found.targets, np.concatenate(columns, axis=1), preprocessing)
+        columns.append(results["nearest_similarity"])
+    return scored, Predictions(predictions.targets, np.concatenate(columns, axis=1), preprocessing)
 
 
 def scored_network(
@@ -79,11 +79,11 @@ def split(outputs: np.ndarray, preprocessing: Preprocessing) -> tuple[np.ndarray
     return probabilities, further[..., 0], further[..., 1:]
 
 
-def outputs(seen: dict[str, Any], preprocessing: Preprocessing) -> dict[str, Any]:
-    """Returns the outputs of a graph that `ScoredDense.seen` has, and `in_distribution`."""
-    found = {name: value for name, value in seen.items() if name != "features"}
-    score = found.pop("ood_score", None)
+def outputs(results: dict[str, Any], preprocessing: Preprocessing) -> dict[str, Any]:
+    """Returns the outputs of a graph from `ScoredDense.last_results`, and `in_distribution`."""
+    named_outputs = {name: value for name, value in results.items() if name != "features"}
+    score = named_outputs.pop("ood_score", None)
     if preprocessing.ood_threshold is not None:
-        inside = score <= np.float32(preprocessing.ood_threshold)
-        found |= {"ood_score": score, "in_distribution": inside}
-    return found
+        in_distribution = score <= np.float32(preprocessing.ood_threshold)
+        named_outputs |= {"ood_score": score, "in_distribution": in_distribution}
+    return named_outputs

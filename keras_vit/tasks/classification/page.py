@@ -37,7 +37,7 @@ class ClassificationDetails(Details):
 
     def to_json(self) -> dict[str, Any]:
         """Returns all results, without the images, as a dictionary that can be stored as JSON."""
-        shown = Mistake._fields[:4]
+        fields = Mistake._fields[:4]
         return {
             "scores": self.scores.to_json(),
             "calibration": self.calibration
@@ -46,7 +46,7 @@ class ClassificationDetails(Details):
                 "before": _reliability_json(self.calibration.before),
                 "after": _reliability_json(self.calibration.after),
             },
-            "mistakes": [dict(zip(shown, row, strict=False)) for row in self.mistakes],
+            "mistakes": [dict(zip(fields, row, strict=False)) for row in self.mistakes],
             "slices": [row._asdict() for row in self.slices],
         }
 
@@ -67,22 +67,22 @@ class ClassificationDetails(Details):
         names = [shorten(row.name) for row in scores.per_class]
         support = [row.support for row in scores.per_class]
         confused = html_page.confused(scores.confused, names, support, "images")
-        found = [
+        sections = [
             Section("summary", "Overall results", [html_page.numbers(summary)]),
             Section("classes", "Results for each class", [table, note]),
             Section("confusion", "Confused classes", [drawing, confused]),
         ]
         if self.calibration is not None:
-            found.append(_calibration(self.calibration))
-        found.append(_mistakes(self.mistakes))
+            sections.append(_calibration(self.calibration))
+        sections.append(_mistakes(self.mistakes))
         head = ["images with", "accuracy", "95% interval", "images"]
         rows = [
-            [f"{name}: {value or '(empty)'}", f"{right:.3f}", f"{low:.3f} to {high:.3f}", str(n)]
-            for name, value, n, right, (low, high) in self.slices
+            [f"{name}: {value or '(empty)'}", f"{accuracy:.3f}", f"{low:.3f} to {high:.3f}", str(n)]
+            for name, value, n, accuracy, (low, high) in self.slices
         ]
         if rows:
-            found.append(Section("slices", "Results on subsets", [html_page.table(head, rows)]))
-        return found
+            sections.append(Section("slices", "Results on subsets", [html_page.table(head, rows)]))
+        return sections
 
 
 def _calibration(calibration: Calibration) -> Section:
@@ -93,10 +93,10 @@ def _calibration(calibration: Calibration) -> Section:
             "is the case if every prediction is correct."
         )
     else:
-        what = "overconfident" if temperature > 1.02 else "underconfident"
-        what = "well calibrated" if 0.98 <= temperature <= 1.02 else what
+        verdict = "overconfident" if temperature > 1.02 else "underconfident"
+        verdict = "well calibrated" if 0.98 <= temperature <= 1.02 else verdict
         result = (
-            f"The best temperature is {temperature:.2f}; without it, the model is {what}. With "
+            f"The best temperature is {temperature:.2f}; without it, the model is {verdict}. With "
             "temperatures fitted on the other half of the images the error is "
             f"{calibration.after.error:.3f}. A temperature does not change predicted classes."
         )
@@ -112,10 +112,10 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Section:
     items = []
     for mistake in mistakes:
         images = [mistake.pixels, *([] if mistake.explained is None else [mistake.explained])]
-        answer = f"{mistake.true}, predicted as {mistake.predicted} ({mistake.confidence:.0%})"
-        items.append((images, f"{answer}: {mistake.name}"))
-    nothing = html_page.paragraph("None: every prediction is correct.")
-    parts = [html_page.pictures(items) if items else nothing]
+        caption = f"{mistake.true}, predicted as {mistake.predicted} ({mistake.confidence:.0%})"
+        items.append((images, f"{caption}: {mistake.name}"))
+    no_mistakes = html_page.paragraph("None: every prediction is correct.")
+    parts = [html_page.pictures(items) if items else no_mistakes]
     if mistakes and mistakes[0].explained is not None:
         parts.append(
             html_page.paragraph(
@@ -127,10 +127,10 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Section:
     return Section("mistakes", "Most confident mistakes", parts)
 
 
-def _reliability_json(found: Reliability) -> dict[str, Any]:
+def _reliability_json(reliability: Reliability) -> dict[str, Any]:
     return {
-        "expected_calibration_error": found.error,
-        "counts": found.counts.tolist(),
-        "confidence": np.nan_to_num(found.confidence).tolist(),
-        "accuracy": np.nan_to_num(found.accuracy).tolist(),
+        "expected_calibration_error": reliability.error,
+        "counts": reliability.counts.tolist(),
+        "confidence": np.nan_to_num(reliability.confidence).tolist(),
+        "accuracy": np.nan_to_num(reliability.accuracy).tolist(),
     }

@@ -22,8 +22,8 @@ def predict(
             "`model` must end in a sigmoid for multi-label data. Received: "
             f"model={model.name!r}, whose classes are mutually exclusive"
         )
-    named = models.preprocessing_of(model).class_names is not None
-    if not named:
+    has_names = models.preprocessing_of(model).class_names is not None
+    if not has_names:
         outputs, classes = len(preprocessing.class_names or ()), examples.class_names
         if outputs != len(classes):
             raise ValueError(
@@ -32,6 +32,6 @@ def predict(
                 f"outputs of model={model.name!r}, {len(classes)} classes of {examples.source}"
             )
         print(f"Note: model without class names; outputs by position: {shortlist(classes)}.")
-    labels = align(preprocessing.class_names if named else None, examples)
+    labels = align(preprocessing.class_names if has_names else None, examples)
     probabilities = network_outputs(network, preprocessing, examples, batch_size, verbose)
     return Predictions(labels, probabilities, preprocessing)

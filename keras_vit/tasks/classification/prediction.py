@@ -33,8 +33,8 @@ class Prediction(task.Prediction):
         nearest: Names of the most similar training images; None if they are not searched.
 
     Examples:
-        >>> found = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
-        >>> found.ok, found.label, found.score, found.text()
+        >>> result = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
+        >>> result.ok, result.label, result.score, result.text()
         (True, 'rose', 0.75, 'rose 0.7500   daisy 0.2500')
     """
 
@@ -69,9 +69,9 @@ class Prediction(task.Prediction):
         """
         if not self.ok:
             return self.message
-        named = dict(zip(self.top_labels, self.top_scores, strict=True))
-        shown = self.top_labels[:top] if self.present is None else self.present
-        scores = [f"{label} {named[label]:.4f}" if label in named else label for label in shown]
+        probabilities = dict(zip(self.top_labels, self.top_scores, strict=True))
+        labels = self.top_labels[:top] if self.present is None else self.present
+        scores = [f"{n} {probabilities[n]:.4f}" if n in probabilities else n for n in labels]
         if self.set is not None:
             scores.append(f"set: {', '.join(self.set)}")
         if self.in_distribution is False:
@@ -94,58 +94,59 @@ def prediction(
             f"`class_names` must contain one name for each of the {len(output)} outputs of "
             f"the model. Received: {len(labels)} class names"
         )
-    best = np.argsort(-output, kind="stable")
+    order = np.argsort(-output, kind="stable")
 
-    def chosen(mask: np.ndarray) -> tuple[str, ...]:
-        return tuple(labels[i] for i in best[mask[best]])
+    def names_of(mask: np.ndarray) -> tuple[str, ...]:
+        return tuple(labels[i] for i in order[mask[order]])
 
-    present = chosen(preprocessing.present(output)) if preprocessing.thresholds else None
-    sets = preprocessing.set_threshold is not None
-    inside = chosen(prediction_set(output, preprocessing)) if sets else None
-    named = best[: max(top, len(present or ()))]
+    present = names_of(preprocessing.present(output)) if preprocessing.thresholds else None
+    has_set = preprocessing.set_threshold is not None
+    set_classes = names_of(prediction_set(output, preprocessing)) if has_set else None
+    listed = order[: max(top, len(present or ()))]
     threshold, images = preprocessing.ood_threshold, preprocessing.training_images
     nearest = neighbors[len(neighbors) // 2 :].astype(int)
     return Prediction(
         output,
-        tuple(labels[i] for i in named),
-        tuple(float(output[i]) for i in named),
+        tuple(labels[i] for i in listed),
+        tuple(float(output[i]) for i in listed),
         present,
-        set=inside,
+        set=set_classes,
         ood_score=None if score is None else float(score),
         in_distribution=None if score is None else bool(score <= threshold),
         nearest=None if images is None else tuple(images[index] for index in nearest),
     )
 
 
-def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
+def served_predictions(response: Mapping[str, np.ndarray]) -> list[Prediction]:
     """Creates predictions from a server's response (see docs/serving.md)."""
-    found, similar = [], answer.get("nearest_images")
-    for index, ok in enumerate(answer["ok"]):
-        labels, scores = answer["top_labels"][index], answer["top_scores"][index]
+    predictions, nearest = [], response.get("nearest_images")
+    for index, ok in enumerate(response["ok"]):
+        labels, scores = response["top_labels"][index], response["top_scores"][index]
         present = None
-        if "present" in answer:
-            shown = zip(labels, answer["top_indices"][index], strict=True)
-            present = tuple(str(label) for label, i in shown if answer["present"][index][i])
-        inside = None
-        if ok and "set" in answer:
-            names = dict(zip(answer["top_indices"][index], labels, strict=True))
-            best = np.argsort(-np.asarray(answer["probabilities"][index]), kind="stable")
-            chosen = [i for i in best if answer["set"][index][i]]
-            inside = tuple(str(names.get(i, f"class {i}")) for i in chosen)
-        found.append(
+        if "present" in response:
+            candidates = zip(labels, response["top_indices"][index], strict=True)
+            present = tuple(str(label) for label, i in candidates if response["present"][index][i])
+        set_classes = None
+        if ok and "set" in response:
+            names = dict(zip(response["top_indices"][index], labels, strict=True))
+            best = np.argsort(-np.asarray(response["probabilities"][index]), kind="stable")
+            inside = [i for i in best if response["set"][index][i]]
+            set_classes = tuple(str(names.get(i, f"class {i}")) for i in inside)
+        has_score = ok and "ood_score" in response
+        predictions.append(
             Prediction(
-                np.asarray(answer["probabilities"][index], np.float32),
+                np.asarray(response["probabilities"][index], np.float32),
                 tuple(map(str, labels)),
                 tuple(map(float, scores)),
                 present,
-                "" if ok else str(answer["message"][index]) or "refused by the server",
-                inside,
-                float(answer["ood_score"][index]) if ok and "ood_score" in answer else None,
-                bool(answer["in_distribution"][index]) if ok and "ood_score" in answer else None,
-                tuple(map(str, similar[index])) if ok and similar is not None else None,
+                "" if ok else str(response["message"][index]) or "refused by the server",
+                set_classes,
+                float(response["ood_score"][index]) if has_score else None,
+                bool(response["in_distribution"][index]) if has_score else None,
+                tuple(map(str, nearest[index])) if ok and nearest is not None else None,
             )
         )
-    return found
+    return predictions
 
 
 class Scores(task.Table):
@@ -157,8 +158,8 @@ class Scores(task.Table):
         every_class: bool = False,
         further: Sequence[str] = (),
     ) -> None:
-        places = range(2, min(BEST, len(labels) or BEST) + 1)
-        scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
+        ranks = range(2, min(BEST, len(labels) or BEST) + 1)
+        scores = [f"{what}_{rank}" for rank in ranks for what in ("label", "score")]
         self._every = [f"probability_{label}" for label in labels] if every_class else None
         scores = scores if self._every is None else self._every
         super().__init__(["label", "score", *further, *scores])
@@ -172,12 +173,12 @@ class Scores(task.Table):
             row |= {"set": "|".join(found.set), "set_size": len(found.set)}
         if found.ood_score is not None:
             row |= {"ood_score": found.ood_score, "in_distribution": found.in_distribution}
-        for place, name in enumerate(found.nearest or (), 1):
-            row[f"nearest_{place}"] = name
+        for rank, name in enumerate(found.nearest or (), 1):
+            row[f"nearest_{rank}"] = name
         if self._every is None:
             best = zip(found.top_labels, found.top_scores, strict=True)
-            for place, (label, score) in list(enumerate(best, 1))[1:BEST]:
-                row |= {f"label_{place}": label, f"score_{place}": score}
+            for rank, (label, score) in list(enumerate(best, 1))[1:BEST]:
+                row |= {f"label_{rank}": label, f"score_{rank}": score}
         elif found.ok:
             row |= zip(self._every, map(float, found.probabilities), strict=True)
         return [row | {"message": found.message or None}]

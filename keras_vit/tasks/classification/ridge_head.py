@@ -61,8 +61,8 @@ def fit_ridge(features: ArrayLike, labels: ArrayLike, classes: int, seed: int = 
 
     Examples:
         >>> labels = np.arange(30) % 3
-        >>> found = fit_ridge(np.eye(3)[labels], labels, 3)
-        >>> found.accuracy, (np.eye(3) @ found.kernel + found.bias).argmax(axis=1).tolist()
+        >>> result = fit_ridge(np.eye(3)[labels], labels, 3)
+        >>> result.accuracy, (np.eye(3) @ result.kernel + result.bias).argmax(axis=1).tolist()
         (1.0, [0, 1, 2])
     """
     x, labels = np.asarray(features, np.float64), np.asarray(labels)
@@ -78,18 +78,18 @@ def fit_ridge(features: ArrayLike, labels: ArrayLike, classes: int, seed: int = 
     targets = np.eye(classes)[labels] - prior  # (N, K)
     scores = np.empty((len(_STRENGTHS), len(labels), classes))
     folds = StratifiedKFold(min(_FOLDS, largest), shuffle=True, random_state=seed)
-    # Classes of fewer images than folds.
+    # Some classes may have fewer images than there are folds.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        for known, asked in folds.split(x, labels):
-            for row, kernel in zip(scores, _kernels(x[known], targets[known]), strict=True):
-                row[asked] = x[asked] @ kernel + prior
-    found = []
+        for fitted, held_out in folds.split(x, labels):
+            for row, kernel in zip(scores, _kernels(x[fitted], targets[fitted]), strict=True):
+                row[held_out] = x[held_out] @ kernel + prior
+    results = []
     for row in scores:
         temperature = fit_temperature(labels, special.softmax(row, axis=1))
         logs = special.log_softmax(row / temperature, axis=1)
-        found.append((-logs[np.arange(len(labels)), labels].mean(), temperature))
-    best = min(range(len(found)), key=lambda i: found[i])
-    log_loss, temperature = found[best]
+        results.append((-logs[np.arange(len(labels)), labels].mean(), temperature))
+    best = min(range(len(results)), key=lambda i: results[i])
+    log_loss, temperature = results[best]
     kernel = _kernels(x, targets)[best] / spread[:, None]
     accuracy = float((scores[best].argmax(axis=1) == labels).mean())
     bias = (prior - mean @ kernel) / temperature
@@ -100,12 +100,12 @@ def fit_head(network: keras.Model, training: data.Examples, seed: int) -> None:
     """Fits a network's classifier in closed form, and prints its cross-validated results."""
     print(f"Fitting the classifier on the features of {len(training)} images ...", flush=True)
     features = np.asarray(models.features(network, training))
-    found = fit_ridge(features, training.targets, len(training.class_names), seed)
+    result = fit_ridge(features, training.targets, len(training.class_names), seed)
     for head in classifiers(network):
-        head.set_weights([found.kernel, found.bias])
+        head.set_weights([result.kernel, result.bias])
     print(
-        f"Ridge regression: cross-validated accuracy {found.accuracy:.4f}, log loss "
-        f"{found.log_loss:.4f}, regularization strength {found.strength:.2g} for each image."
+        f"Ridge regression: cross-validated accuracy {result.accuracy:.4f}, log loss "
+        f"{result.log_loss:.4f}, regularization strength {result.strength:.2g} for each image."
     )
 
 

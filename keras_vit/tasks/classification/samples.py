@@ -22,8 +22,8 @@ def write_samples(run: RunFolder, validation: data.Examples) -> None:
     run.samples.mkdir(parents=True, exist_ok=True)
     labels = validation.targets
     order = np.argsort(labels.argmax(axis=1) if validation.multi_label else labels, kind="stable")
-    spread = np.linspace(0, len(order) - 1, min(_SAMPLES, len(order))).round().astype(int)
-    for index in order[np.unique(spread)]:
+    positions = np.linspace(0, len(order) - 1, min(_SAMPLES, len(order))).round().astype(int)
+    for index in order[np.unique(positions)]:
         label, name = "_".join(validation.shown(index)) or "none", validation.names[index]
         label = label if not validation.multi_label else label[:_LONGEST_LABEL]
         name = name if name.startswith(f"{label}/") else f"{label}_{name}"

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from keras_vit import preprocessing_files
 from keras_vit.models import FeatureExtractor, inference_runtime
-from keras_vit.models.out_of_distribution import last_seen, new_classes
+from keras_vit.models.out_of_distribution import last_results_of, new_classes
 from keras_vit.tasks import class_rows
 from keras_vit.tasks.classification import out_of_distribution
 from keras_vit.tasks.classification.conformal import set_outputs
@@ -65,24 +65,24 @@ class ServedClassifier(ServedModel):
         return [self._labels, self._thresholds]
 
     def signatures(self) -> dict[str, Signature]:
-        found = super().signatures()
-        found = {
-            "serving_default": found.pop("serving_default"),
+        signatures = super().signatures()
+        signatures = {
+            "serving_default": signatures.pop("serving_default"),
             "classify_bytes": (self.answer_bytes, self.strings),
             "classify_pixels": (self.answer_pixels, self.pixels),
             "classify_float": (self.answer_images, self.images),
-            **found,
+            **signatures,
         }
         if self._extractor is not None:
-            found["embed"] = (self.embed, self.strings)
-            found["explain"] = (self.explain, self.strings)
+            signatures["embed"] = (self.embed, self.strings)
+            signatures["explain"] = (self.explain, self.strings)
         if self._classes is not None:
             classes = tf.TensorSpec((None,), tf.string, "classes")
             features = tf.TensorSpec((None, self._classes[0].shape[1] - 1), tf.float32, "features")
-            found[class_rows.SIGNATURE] = (self.classify_with_classes, self.strings, classes)
-            found["features"] = (self.features, self.strings)
-            found["class_rows"] = (self.class_rows, features)
-        return found
+            signatures[class_rows.SIGNATURE] = (self.classify_with_classes, self.strings, classes)
+            signatures["features"] = (self.features, self.strings)
+            signatures["class_rows"] = (self.class_rows, features)
+        return signatures
 
     def extra_files(self) -> dict[str, bytes]:
         if self._classes is None:
@@ -94,26 +94,25 @@ class ServedClassifier(ServedModel):
         """Classifies encoded images (B,) by the rows in `classes`, (B,), contents of classes.pb."""
         rows, new = self._classes
         run, read = self.run_bytes(image_bytes)
-        features = run["seen"]["features"]
-        names, given, present = class_rows.in_graph(classes, rows.shape[1])
+        features = run["ood_results"]["features"]
+        names, rows_of_images, present = class_rows.in_graph(classes, rows.shape[1])
         inputs = tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)[:, tf.newaxis]  # and bias
         # Each logit is one sum, whose bits do not depend on the number of classes.
-        logits = tf.where(present, tf.reduce_sum(given * inputs, axis=-1), -np.inf)
-        added = logits[:, len(rows) :]
-        added = tf.pad(added, [[0, 0], [0, 1]], constant_values=-np.inf)  # at least one
-        score = tf.minimum(run["seen"]["ood_score"], new.ood_score(features, added))
+        logits = tf.where(present, tf.reduce_sum(rows_of_images * inputs, axis=-1), -np.inf)
+        new_logits = logits[:, len(rows) :]
+        new_logits = tf.pad(new_logits, [[0, 0], [0, 1]], constant_values=-np.inf)  # at least one
+        score = tf.minimum(run["ood_results"]["ood_score"], new.ood_score(features, new_logits))
         probabilities = tf.nn.softmax(logits)
         top = tf.math.top_k(probabilities, k=tf.minimum(BEST, tf.shape(names)[1]))
         labels = tf.gather(names, top.indices, batch_dims=1)
-        seen = run["seen"] | {"ood_score": score}
-        return self.guarded(
-            {**self._answer(probabilities, top, labels, seen), "logits": logits}, read
-        )
+        ood = run["ood_results"] | {"ood_score": score}
+        answer = self._answer(probabilities, top, labels, ood)
+        return self.guarded({**answer, "logits": logits}, read)
 
     def features(self, image_bytes: tf.Tensor) -> Answer:
         """Computes the input of the classifier for encoded images in a string tensor (B,)."""
         run, read = self.run_bytes(image_bytes)
-        return self.guarded({"features": run["seen"]["features"]}, read)
+        return self.guarded({"features": run["ood_results"]["features"]}, read)
 
     def class_rows(self, features: tf.Tensor) -> Answer:
         """Computes rows of new classes from the mean features of their images, (B, D)."""
@@ -123,10 +122,10 @@ class ServedClassifier(ServedModel):
         """Computes the features of encoded images in a string tensor of shape (B,)."""
         run, read = self.run_bytes(image_bytes)
         tokens = run["features"]
-        found = {"mean": tf.reduce_mean(tokens[:, self._extractor.num_prefix_tokens :], axis=1)}
+        features = {"mean": tf.reduce_mean(tokens[:, self._extractor.num_prefix_tokens :], axis=1)}
         if self._extractor.encoder.class_token:
-            found["token"] = tokens[:, 0]
-        return self.guarded(found, read)
+            features["token"] = tokens[:, 0]
+        return self.guarded(features, read)
 
     def explain(self, image_bytes: tf.Tensor) -> Answer:
         """Classifies encoded images in a string tensor (B,); adds their attention rollout maps."""
@@ -135,7 +134,7 @@ class ServedClassifier(ServedModel):
 
     def _observe_outputs(self, images: tf.Tensor) -> dict[str, Any]:
         outputs = self.network(images, training=False)
-        return {"outputs": outputs, "seen": last_seen(self.network)}
+        return {"outputs": outputs, "ood_results": last_results_of(self.network)}
 
     def _observe(self, images: tf.Tensor) -> dict[str, Any]:
         """Returns the activations of `FeatureExtractor.run` and the tokens after the final norm."""
@@ -151,46 +150,46 @@ class ServedClassifier(ServedModel):
         return self._extractor.run_outputs(images)
 
     def outputs(self, found: Any) -> Answer:
-        several = self.preprocessing.thresholds is not None
+        multi_label = self.preprocessing.thresholds is not None
         if self._extractor is None:
             probabilities = tf.cast(found["outputs"], tf.float32)
         else:  # before the last activation
-            probabilities = (tf.nn.sigmoid if several else tf.nn.softmax)(found["outputs"])
+            probabilities = (tf.nn.sigmoid if multi_label else tf.nn.softmax)(found["outputs"])
         classes = probabilities.shape[1]
-        # Any number of labels may be present.
-        top = tf.math.top_k(probabilities, k=classes if several else min(BEST, classes))  # (B, K)
+        number = classes if multi_label else min(BEST, classes)  # any number of labels may apply
+        top = tf.math.top_k(probabilities, k=number)  # (B, K)
         labels = self._labels.lookup(tf.cast(top.indices, tf.int64))
-        answer = self._answer(probabilities, top, labels, found["seen"])
-        if several:
+        outputs = self._answer(probabilities, top, labels, found["ood_results"])
+        if multi_label:
             thresholds = self._thresholds.lookup(tf.range(classes, dtype=tf.int64))
-            answer["present"] = probabilities >= thresholds
-        return answer
+            outputs["present"] = probabilities >= thresholds
+        return outputs
 
-    def _answer(self, probabilities: tf.Tensor, top: Any, labels: tf.Tensor, seen: Any) -> Answer:
-        answer = {
+    def _answer(self, probabilities: tf.Tensor, top: Any, labels: tf.Tensor, ood: Any) -> Answer:
+        outputs = {
             "probabilities": probabilities,
             "top_scores": top.values,
             "top_indices": top.indices,
             "top_labels": labels,
         }
-        answer |= set_outputs(probabilities, self.preprocessing)
-        answer |= out_of_distribution.outputs(seen, self.preprocessing)
-        if "nearest" in answer:
+        outputs |= set_outputs(probabilities, self.preprocessing)
+        outputs |= out_of_distribution.outputs(ood, self.preprocessing)
+        if "nearest" in outputs:
             names = tf.constant(self.preprocessing.training_images)
-            answer["nearest_images"] = tf.gather(names, answer["nearest"])
-        return answer
+            outputs["nearest_images"] = tf.gather(names, outputs["nearest"])
+        return outputs
 
 
 def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:
     """Computes the patches' attention rollout as float32 (B, h, w) in a TensorFlow graph."""
     tokens = run["attention"][0].shape[-1]
     if run["pooling"]:
-        row = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)
+        relevance = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)
     else:
-        row = tf.constant(extractor.reading(tokens))[tf.newaxis, tf.newaxis]  # (1, 1, T)
-    # Only the pooling's row of the product is needed, so it is computed from the last block down.
+        relevance = tf.constant(extractor.reading(tokens))[tf.newaxis, tf.newaxis]  # (1, 1, T)
+    # Only one row of the product is needed, so it is computed from the last block to the first.
     for weights in reversed(run["attention"]):
         mixed = tf.reduce_mean(tf.cast(weights, tf.float32), axis=1) + tf.eye(tokens)  # (B, T, T)
-        row = row @ (mixed / tf.reduce_sum(mixed, axis=-1, keepdims=True))
+        relevance = relevance @ (mixed / tf.reduce_sum(mixed, axis=-1, keepdims=True))
     h, w = extractor.encoder.grid
-    return tf.reshape(row[:, 0, tokens - h * w :], (-1, h, w))
+    return tf.reshape(relevance[:, 0, tokens - h * w :], (-1, h, w))

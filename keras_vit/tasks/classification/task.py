@@ -21,7 +21,7 @@ from keras_vit.constants import FEW_STEPS
 from keras_vit.evaluation import slice_accuracies
 from keras_vit.models import cloning, last_activation
 from keras_vit.models.features import classifiers
-from keras_vit.models.out_of_distribution import NEIGHBORS, last_seen
+from keras_vit.models.out_of_distribution import NEIGHBORS, last_results_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
@@ -53,7 +53,7 @@ from keras_vit.visualization.drawing import save_figure
 from keras_vit.weights import list_weights
 from keras_vit.weights.whole_models import load_model
 
-_MISTAKES = 12  # on the evaluation page
+_NUM_MISTAKES = 12  # on the evaluation page
 
 
 def inference_classifier(network: keras.Model) -> keras.Model:
@@ -97,7 +97,7 @@ class Classification(Task):
         return get("multi_label").settled(config, examples) if examples.multi_label else cls(config)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
-        # Nothing is said of weights that a saved state replaces.
+        # No notes about weights that a saved state replaces.
         with contextlib.redirect_stdout(io.StringIO() if resume else sys.stdout):
             network = build_network(
                 self.config, examples.class_names, dtype=dtype, multi_label=self.multi_label
@@ -159,7 +159,7 @@ class Classification(Task):
 
     def advise(self, steps: int) -> None:
         config = self.config
-        ours = config.model in zoo.CONSTRUCTORS
+        from_keras_vit = config.model in zoo.CONSTRUCTORS
         recipe = config.recipe
         ignored = {
             "layer-wise decay": recipe.layer_decay < 1,
@@ -168,12 +168,12 @@ class Classification(Task):
             "rematerialization": recipe.remat,
             "another pooling of tokens": recipe.pooling is not None,
         }
-        if not ours and any(ignored.values()):
+        if not from_keras_vit and any(ignored.values()):
             print(
                 f"Note: {config.model} has no Transformer blocks, so it is trained without "
-                f"{' and '.join(name for name, asked in ignored.items() if asked)}."
+                f"{' and '.join(name for name, is_set in ignored.items() if is_set)}."
             )
-        if config.weights is None and (not ours or list_weights(config.model)):
+        if config.weights is None and (not from_keras_vit or list_weights(config.model)):
             print(
                 f"Note: without pretrained weights (--weights imagenet) {config.model} reaches "
                 "only a low accuracy when trained on few photographs."
@@ -191,13 +191,13 @@ class Classification(Task):
     def evaluate_run(
         self, run: RunFolder, validation: data.Examples, *, verbose: int = 0
     ) -> Evaluation:
-        same = run.best.exists() and filecmp.cmp(run.best, run.last, shallow=False)
-        found = set_temperature(run.last, validation, verbose)
-        if same:
+        best_is_last = run.best.exists() and filecmp.cmp(run.best, run.last, shallow=False)
+        predictions = set_temperature(run.last, validation, verbose)
+        if best_is_last:
             files.copy(run.last, run.best)
         elif run.best.exists():
             set_temperature(run.best, validation, verbose)
-        return Evaluation(self.score(found), found)
+        return Evaluation(self.score(predictions), predictions)
 
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
@@ -207,7 +207,7 @@ class Classification(Task):
         return ClassificationDetails(
             scores=evaluation.result,
             calibration=calibrate(labels, probabilities) if exclusive else None,
-            mistakes=find_mistakes(examples, evaluation.found, _MISTAKES, model),
+            mistakes=find_mistakes(examples, evaluation.found, _NUM_MISTAKES, model),
             slices=slice_accuracies(labels, probabilities.argmax(axis=1), examples.columns),
         )
 
@@ -229,12 +229,12 @@ class Classification(Task):
         )
         # Equally probable classes count as agreement.
         predicted = found.argmax(axis=1)
-        named = np.take_along_axis(probabilities, predicted[:, None], axis=1)[:, 0]
-        same = named >= probabilities.max(axis=1) - close
+        agreed = np.take_along_axis(probabilities, predicted[:, None], axis=1)[:, 0]
+        agrees = agreed >= probabilities.max(axis=1) - close
         if score is not None:
             threshold = preprocessing.ood_threshold
-            same &= (score <= threshold) == (expected_score <= threshold)
-        return same, float(accuracy_score(expected.targets, predicted))
+            agrees &= (score <= threshold) == (expected_score <= threshold)
+        return agrees, float(accuracy_score(expected.targets, predicted))
 
     def add_confidence(
         self, network: keras.Model, found: Predictions, options: Confidence, verbose: int = 0
@@ -252,18 +252,18 @@ class Classification(Task):
     def further_outputs(
         self, network: keras.Model, output: Any, preprocessing: Preprocessing
     ) -> dict[str, Any]:
-        scores = out_of_distribution.outputs(last_seen(network), preprocessing)
+        scores = out_of_distribution.outputs(last_results_of(network), preprocessing)
         return {**set_outputs(output, preprocessing), **scores}
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
-        further = ["present"] if preprocessing.thresholds is not None else []
+        columns = ["present"] if preprocessing.thresholds is not None else []
         if preprocessing.set_threshold is not None:
-            further += ["set", "set_size"]
+            columns += ["set", "set_size"]
         if preprocessing.ood_threshold is not None:
-            further += ["ood_score", "in_distribution"]
+            columns += ["ood_score", "in_distribution"]
         if preprocessing.training_images is not None:
-            further += [f"nearest_{place}" for place in range(1, NEIGHBORS + 1)]
-        return Scores(preprocessing.class_names or (), every_class, further)
+            columns += [f"nearest_{rank}" for rank in range(1, NEIGHBORS + 1)]
+        return Scores(preprocessing.class_names or (), every_class, columns)
 
     def next_commands(self, run: RunFolder) -> list[str]:
         predict = arguments.command("predict", run.path, run.samples)
@@ -277,17 +277,17 @@ def set_temperature(path: Path, held_out: data.Examples, verbose: int = 0) -> Pr
     so of every exported file. It changes no predicted class.
     """
     model = load_model(path)
-    found = predict(model, held_out, verbose=verbose)
-    temperature = choose_temperature(found.targets, found.outputs)
+    predictions = predict(model, held_out, verbose=verbose)
+    temperature = choose_temperature(predictions.targets, predictions.outputs)
     if temperature == 1:
-        return found
+        return predictions
     for head in classifiers(model):
         head.set_weights([weight / temperature for weight in head.get_weights()])
     with files.atomic_path(path) as temporary:
         model.save(temporary)
     print(f"{path.name}: logits divided by the temperature {temperature:.3f}, to calibrate them.")
-    outputs = with_temperature(found.outputs, temperature).astype(np.float32)
-    return found._replace(outputs=outputs)
+    outputs = with_temperature(predictions.outputs, temperature).astype(np.float32)
+    return predictions._replace(outputs=outputs)
 
 
 def class_weights(training: data.Examples) -> np.ndarray:
@@ -298,10 +298,10 @@ def class_weights(training: data.Examples) -> np.ndarray:
     """
     counts = training.class_counts()
     if training.multi_label:
-        others = len(training) - counts
-        return np.where(counts * others, others / np.maximum(counts, 1), 1.0)
-    present = np.count_nonzero(counts)
-    return np.where(counts, len(training) / (present * np.maximum(counts, 1)), 0.0)
+        num_without = len(training) - counts
+        return np.where(counts * num_without, num_without / np.maximum(counts, 1), 1.0)
+    num_present = np.count_nonzero(counts)
+    return np.where(counts, len(training) / (num_present * np.maximum(counts, 1)), 0.0)
 
 
 def _logit_offsets(training: data.Examples, adjustment: float) -> np.ndarray | None:

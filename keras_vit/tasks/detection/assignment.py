@@ -10,8 +10,8 @@ from typing import Any
 
 from keras import ops
 
-_TINY = 1e-9  # pixels
-_LEAST = 1e-30  # product of powers of a score and an IoU
+_MIN_AREA = 1e-9  # pixels, against division by zero
+_FLOOR = 1e-30  # product of powers of a score and an IoU
 # Exponents of score and IoU; https://arxiv.org/abs/2108.07755 has 1 and 6.
 _SCORE_POWER, _IOU_POWER = 0.5, 6.0
 
@@ -24,12 +24,12 @@ def overlaps(first: Any, second: Any) -> tuple[Any, Any]:
     begin = ops.maximum(first[..., :2], second[..., :2])
     end = ops.minimum(first[..., 2:], second[..., 2:])
     areas = [ops.prod(ops.maximum(box[..., 2:] - box[..., :2], 0), -1) for box in (first, second)]
-    both = ops.prod(ops.maximum(end - begin, 0), -1)
-    union = ops.maximum(areas[0] + areas[1] - both, _TINY)
+    intersection = ops.prod(ops.maximum(end - begin, 0), -1)
+    union = ops.maximum(areas[0] + areas[1] - intersection, _MIN_AREA)
     begin = ops.minimum(first[..., :2], second[..., :2])
     end = ops.maximum(first[..., 2:], second[..., 2:])
-    hull = ops.maximum(ops.prod(end - begin, -1), _TINY)
-    return both / union, both / union - (hull - union) / hull
+    hull = ops.maximum(ops.prod(end - begin, -1), _MIN_AREA)
+    return intersection / union, intersection / union - (hull - union) / hull
 
 
 def assign(boxes: Any, scores: Any, centers: Any, objects: Any, cells: int) -> tuple[Any, Any]:
@@ -55,21 +55,21 @@ def assign(boxes: Any, scores: Any, centers: Any, objects: Any, cells: int) -> t
     true = objects[..., :4]  # (B, M, 4)
     labels = ops.cast(ops.maximum(objects[..., 4], 0), "int32")
     counts = ops.cast((objects[..., 4] >= 0) & (objects[..., 5] < 1), "float32")  # (B, M)
-    inside = ops.cast(_inside(centers, true), "float32") * counts[..., None]  # (B, M, A)
+    is_inside = ops.cast(_inside(centers, true), "float32") * counts[..., None]  # (B, M, A)
     iou, _ = overlaps(true[:, :, None], boxes[:, None])  # (B, M, A)
-    one_hot = ops.one_hot(labels, scores.shape[-1])  # (B, M, K)
-    score = ops.matmul(one_hot, ops.transpose(scores, (0, 2, 1)))  # (B, M, A)
-    fit = inside * score**_SCORE_POWER * iou**_IOU_POWER
-    least = ops.top_k(fit, min(cells, fit.shape[-1]))[0][..., -1:]
-    chosen = ops.cast((fit >= least) & (fit > 0), "float32")
+    classes = ops.one_hot(labels, scores.shape[-1])  # (B, M, K)
+    score = ops.matmul(classes, ops.transpose(scores, (0, 2, 1)))  # (B, M, A)
+    fit = is_inside * score**_SCORE_POWER * iou**_IOU_POWER
+    lowest_fit = ops.top_k(fit, min(cells, fit.shape[-1]))[0][..., -1:]
+    chosen = ops.cast((fit >= lowest_fit) & (fit > 0), "float32")
     best = ops.one_hot(ops.argmax(iou * chosen + chosen, axis=1), fit.shape[1], axis=1)
     chosen = chosen * best  # one object for each cell
     fit = fit * chosen
     highest = ops.max(iou * chosen, axis=-1, keepdims=True)
-    target = fit / ops.maximum(ops.max(fit, axis=-1, keepdims=True), _LEAST) * highest  # (B, M, A)
+    target = fit / ops.maximum(ops.max(fit, axis=-1, keepdims=True), _FLOOR) * highest  # (B, M, A)
     by_cell = ops.transpose(chosen, (0, 2, 1))  # (B, A, M)
-    found = ops.matmul(ops.transpose(target, (0, 2, 1)), one_hot)
-    return ops.matmul(by_cell, true), found
+    target_scores = ops.matmul(ops.transpose(target, (0, 2, 1)), classes)
+    return ops.matmul(by_cell, true), target_scores
 
 
 def in_crowds(centers: Any, objects: Any) -> Any:
@@ -81,5 +81,5 @@ def in_crowds(centers: Any, objects: Any) -> Any:
 
 def _inside(centers: Any, boxes: Any) -> Any:
     """Returns whether each center (A, 2) lies in each of the boxes (B, M, 4 or more), (B, M, A)."""
-    at, box = centers[None, None], boxes[:, :, None]
-    return ops.all((at > box[..., :2]) & (at < box[..., 2:4]), axis=-1)
+    center, box = centers[None, None], boxes[:, :, None]
+    return ops.all((center > box[..., :2]) & (center < box[..., 2:4]), axis=-1)

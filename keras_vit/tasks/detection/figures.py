@@ -11,14 +11,14 @@ from PIL import Image, ImageDraw
 from keras_vit.tasks.detection.report import DetectionReport
 from keras_vit.visualization.drawing import palette, plots, shorten
 
-_DRAWN = 480  # pixels of the longer side of an image
+_SIDE = 480  # pixels of the longer side of an image
 
 
 def boxes_on(
     image: np.ndarray, rows: np.ndarray, labels: np.ndarray, names: Sequence[str]
 ) -> np.ndarray:
     """Returns an image (H, W, C), in [0, 255], with boxes (M, 4 or more) of classes (M,) on it."""
-    factor = _DRAWN / max(image.shape[:2])
+    factor = _SIDE / max(image.shape[:2])
     pixels = np.broadcast_to(image, (*image.shape[:2], 3)).astype(np.uint8)
     size = [max(1, round(side * factor)) for side in image.shape[1::-1]]
     picture = Image.fromarray(pixels).resize(size)

@@ -15,7 +15,7 @@ from keras_vit.models.detector import STRIDES
 from keras_vit.tasks.detection.assignment import assign, in_crowds, overlaps
 from keras_vit.tasks.objective import Objective
 
-_CELLS = 10  # for each object
+_CELLS_PER_OBJECT = 10
 _BOX_WEIGHT = 2.5  # of the boxes' loss; that of the scores is 1
 
 
@@ -47,16 +47,16 @@ class DetectionObjective(Objective):
         return losses, losses
 
 
-def cells_loss(outputs: Any, objects: Any, centers: Any, cells: int = _CELLS) -> Any:
+def cells_loss(outputs: Any, objects: Any, centers: Any, cells: int = _CELLS_PER_OBJECT) -> Any:
     """Returns the loss (B,) of boxes and logits (B, A, 4 + K) for objects (B, M, 6)."""
     boxes, logits = outputs[..., :4], outputs[..., 4:]
     centers = ops.convert_to_tensor(centers)
-    found = ops.stop_gradient(outputs)
-    true, target = assign(found[..., :4], ops.sigmoid(found[..., 4:]), centers, objects, cells)
+    outputs = ops.stop_gradient(outputs)
+    true, target = assign(outputs[..., :4], ops.sigmoid(outputs[..., 4:]), centers, objects, cells)
     weight = ops.sum(target, axis=-1)  # (B, A)
     total = ops.maximum(ops.sum(weight, axis=-1), 1.0)
-    entropy = ops.softplus(logits) - target * logits  # (B, A, K)
-    counted = 1 - in_crowds(centers, objects) * ops.cast(weight == 0, "float32")
-    of_scores = ops.sum(ops.sum(entropy, axis=-1) * counted, axis=-1)
-    of_boxes = ops.sum((1 - overlaps(boxes, true)[1]) * weight, axis=-1)
-    return (of_scores + _BOX_WEIGHT * of_boxes) / total
+    cross_entropy = ops.softplus(logits) - target * logits  # (B, A, K)
+    score_weights = 1 - in_crowds(centers, objects) * ops.cast(weight == 0, "float32")
+    score_loss = ops.sum(ops.sum(cross_entropy, axis=-1) * score_weights, axis=-1)
+    box_loss = ops.sum((1 - overlaps(boxes, true)[1]) * weight, axis=-1)
+    return (score_loss + _BOX_WEIGHT * box_loss) / total

@@ -21,9 +21,9 @@ from keras_vit.tasks.detection.figures import boxes_on
 from keras_vit.tasks.detection.report import SHOWN_SCORE
 from keras_vit.tasks.task import Prediction
 
-MOST = 300  # objects of an image
-CANDIDATES = 1000  # cells with the highest scores
-OVERLAP = 0.5  # IoU of two boxes of a class, of which one is suppressed
+MAX_OBJECTS = 300  # objects of an image
+MAX_CANDIDATES = 1000  # cells with the highest scores
+MAX_OVERLAP = 0.5  # IoU of two boxes of a class, of which one is suppressed
 
 Sides = tuple[int, int]
 
@@ -40,12 +40,12 @@ def found_objects(output: np.ndarray, preprocessing: Preprocessing, sides: Sides
         Box (first row, first column, last row, last column, in pixels), score and class.
     """
     scores, labels = output[:, 4:].max(axis=1), output[:, 4:].argmax(axis=1)
-    best = np.argsort(-scores, kind="stable")[:CANDIDATES]
-    best = best[suppressed(output[best, :4], labels[best])]
+    order = np.argsort(-scores, kind="stable")[:MAX_CANDIDATES]
+    order = order[suppressed(output[order, :4], labels[order])]
     geometry = centered_geometry(np.array(sides), preprocessing)
-    boxes = uncut_boxes(output[best, :4], geometry, preprocessing.size)
+    boxes = uncut_boxes(output[order, :4], geometry, preprocessing.size)
     boxes = np.clip(boxes, 0, np.tile(sides, 2))
-    return np.column_stack([boxes, scores[best], labels[best]]).astype(np.float32)
+    return np.column_stack([boxes, scores[order], labels[order]]).astype(np.float32)
 
 
 def suppressed(boxes: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -55,17 +55,17 @@ def suppressed(boxes: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     begin, end = boxes[:, :2], boxes[:, 2:]
     areas = np.prod(np.maximum(end - begin, 0), axis=1)
-    kept: list[int] = []
-    gone = np.zeros(len(boxes), bool)
+    selected: list[int] = []
+    removed = np.zeros(len(boxes), bool)
     for index in range(len(boxes)):
-        if gone[index] or len(kept) == MOST:
+        if removed[index] or len(selected) == MAX_OBJECTS:
             continue
-        kept.append(index)
+        selected.append(index)
         sides = np.minimum(end, end[index]) - np.maximum(begin, begin[index])
-        both = np.prod(np.maximum(sides, 0), axis=1)
-        near = both > OVERLAP * (areas + areas[index] - both)
-        gone |= near & (labels == labels[index])
-    return np.array(kept, int)
+        intersections = np.prod(np.maximum(sides, 0), axis=1)
+        overlapping = intersections > MAX_OVERLAP * (areas + areas[index] - intersections)
+        removed |= overlapping & (labels == labels[index])
+    return np.array(selected, int)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,8 +93,8 @@ class DetectionPrediction(Prediction):
 
     def objects(self, sides: Sides, least: float = SHOWN_SCORE) -> np.ndarray:
         """Returns the objects (M, 6) with scores of at least `least`, see `found_objects`."""
-        found = self.find(sides)
-        return found[found[:, 4] >= least]
+        objects = self.find(sides)
+        return objects[objects[:, 4] >= least]
 
     def text(self, top: int = 3) -> str:
         """Returns the number of objects of each class as one line of text."""
@@ -102,24 +102,24 @@ class DetectionPrediction(Prediction):
             return self.message
         labels = self.objects((1, 1))[:, 5].astype(int)
         counts = np.bincount(labels, minlength=len(self.names))
-        most = np.argsort(-counts, kind="stable")[:top]
-        return ", ".join(f"{counts[k]} {self.names[k]}" for k in most if counts[k]) or "no objects"
+        order = np.argsort(-counts, kind="stable")[:top]
+        return ", ".join(f"{counts[k]} {self.names[k]}" for k in order if counts[k]) or "no objects"
 
 
-def served_objects(answer: Mapping[str, np.ndarray]) -> list[DetectionPrediction]:
+def served_objects(response: Mapping[str, np.ndarray]) -> list[DetectionPrediction]:
     """Creates predictions from a server's response (see docs/serving.md)."""
-    found = []
-    for index, ok in enumerate(answer["ok"]):
-        boxes, scores, classes = (answer[k][index] for k in ("boxes", "scores", "class_names"))
+    predictions = []
+    for index, ok in enumerate(response["ok"]):
+        boxes, scores, classes = (response[k][index] for k in ("boxes", "scores", "class_names"))
         names, labels = np.unique(np.asarray(classes).astype(str), return_inverse=True)
         rows = np.column_stack([boxes, scores, labels]).astype(np.float32)
-        message = "" if ok else str(answer["message"][index]) or "refused by the server"
-        find = functools.partial(_given, rows[rows[:, 4] > 0])
-        found.append(DetectionPrediction(tuple(names.tolist()), find, message))
-    return found
+        message = "" if ok else str(response["message"][index]) or "refused by the server"
+        find = functools.partial(_objects_of_response, rows[rows[:, 4] > 0])
+        predictions.append(DetectionPrediction(tuple(names.tolist()), find, message))
+    return predictions
 
 
-def _given(rows: np.ndarray, sides: Sides) -> np.ndarray:
+def _objects_of_response(rows: np.ndarray, sides: Sides) -> np.ndarray:
     return rows
 
 
@@ -163,9 +163,9 @@ class ObjectTable(PictureTable):
         objects = found.objects(image.shape[:2])
         return {".jpg": PIL.Image.fromarray(boxes_on(image, objects, objects[:, 5], found.names))}
 
-    def _objects(self, file: str, found: DetectionPrediction, least: float) -> list[Any]:
+    def _objects(self, file: str, found: DetectionPrediction, min_score: float) -> list[Any]:
         if not found.ok:
             return []
         sides = pixels_of(file, self._preprocessing).shape[:2]
-        objects = found.objects(sides, least)
+        objects = found.objects(sides, min_score)
         return [[*row[:5], int(row[5])] for row in objects.astype(float).round(4).tolist()]

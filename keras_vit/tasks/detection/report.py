@@ -1,4 +1,4 @@
-"""Scores of detection, average precision as defined by COCO, in the images' own pixels.
+"""Scores of detection, average precision as defined by COCO, at the images' original size.
 
 Letters: N images; M objects; K classes.
 """
@@ -16,7 +16,7 @@ from keras_vit.arguments import require_package, text_table
 from keras_vit.tasks.dense import json_rows, score_cells
 
 SHOWN_SCORE = 0.3  # of boxes that are drawn, and counted as false alarms
-_MATCHED = 0.5  # IoU of an object that is found
+_MIN_IOU = 0.5  # lowest IoU of an object that is detected
 _AREAS = ("all", "small", "medium", "large")
 
 
@@ -43,8 +43,8 @@ class DetectionReport:
         errors: Missed objects and false alarms of each image, (N, 2).
 
     Examples:
-        >>> true, found = np.array([[0, 0, 9, 9, 0, 0]]), np.array([[0, 0, 9, 8, 0.9, 0]])
-        >>> report = DetectionReport.of(["car"], [(true, found)])
+        >>> true, predicted = np.array([[0, 0, 9, 9, 0, 0]]), np.array([[0, 0, 9, 8, 0.9, 0]])
+        >>> report = DetectionReport.of(["car"], [(true, predicted)])
         >>> round(report.ap50, 3), round(report.ap, 3)
         (1.0, 0.8)
 
@@ -58,33 +58,33 @@ class DetectionReport:
 
     @classmethod
     def of(cls, names: Sequence[str], pairs: Iterable[Any]) -> DetectionReport:
-        """Computes the scores from pairs of true objects (M, 6) and of found objects (M, 6).
+        """Computes the scores from pairs of true objects (M, 6) and of predicted objects (M, 6).
 
-        True objects are rows of `data.boxes.Objects`, found ones those of `found_objects`.
+        True objects are rows of `data.boxes.Objects`, predicted ones are those of `found_objects`.
         """
         require_pycocotools()
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
 
         true: list[dict[str, Any]] = []
-        found: list[dict[str, Any]] = []
+        detected: list[dict[str, Any]] = []
         errors = []
         for index, (objects, predicted) in enumerate(pairs):
             true += [_annotation(index, row, row[4], iscrowd=int(row[5])) for row in objects]
-            found += [_annotation(index, row, row[5], score=row[4]) for row in predicted]
+            detected += [_annotation(index, row, row[5], score=row[4]) for row in predicted]
             errors.append(errors_of(objects, predicted))
         coco = {
             "images": [{"id": index} for index in range(len(errors))],
             "categories": [{"id": label} for label in range(len(names))],
         }
         with contextlib.redirect_stdout(None):
-            indexed = []
-            for rows in (true, found):
-                numbered = [{**row, "id": number} for number, row in enumerate(rows, 1)]
-                indexed.append(COCO())
-                indexed[-1].dataset = {**coco, "annotations": numbered}
-                indexed[-1].createIndex()
-            evaluation = COCOeval(*indexed, "bbox")
+            datasets = []
+            for annotations in (true, detected):
+                numbered = [{**row, "id": number} for number, row in enumerate(annotations, 1)]
+                datasets.append(COCO())
+                datasets[-1].dataset = {**coco, "annotations": numbered}
+                datasets[-1].createIndex()
+            evaluation = COCOeval(*datasets, "bbox")
             evaluation.evaluate()
             evaluation.accumulate()
         labels = [row["category_id"] for row in true if not row["iscrowd"]]
@@ -143,12 +143,12 @@ class DetectionReport:
         """Formats the result as a table."""
         missed, alarms = self.errors.sum(axis=0)
         sizes = ", ".join(f"{name} {ap:.3f}" for name, ap in self.by_area.items())
-        first = (
+        summary = (
             f"{len(self.errors)} images, AP50 {self.ap50:.4f}, AP75 {self.ap75:.4f}, AP "
             f"{self.ap:.4f} ({sizes}); with scores above {SHOWN_SCORE}: {missed} of "
             f"{self.counts.sum()} objects missed, {alarms} false alarms"
         )
-        return "\n".join([first, *text_table(self.table(), "<>>>>")])
+        return "\n".join([summary, *text_table(self.table(), "<>>>>")])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as a dictionary; scores of absent classes are None."""
@@ -172,25 +172,25 @@ def _as_coco(row: Any) -> list[float]:
     return [left, top, right - left, bottom - top]
 
 
-def errors_of(objects: np.ndarray, found: np.ndarray) -> tuple[int, int]:
+def errors_of(objects: np.ndarray, predicted: np.ndarray) -> tuple[int, int]:
     """Returns the number of missed objects and of false alarms of an image."""
     from pycocotools import mask
 
     objects = objects[objects[:, 5] < 1]
-    found = found[found[:, 4] >= SHOWN_SCORE]
-    found = found[np.argsort(-found[:, 4], kind="stable")]
-    if not len(found) or not len(objects):
-        return len(objects), len(found)
-    boxes = [list(map(_as_coco, rows)) for rows in (found, objects)]
+    predicted = predicted[predicted[:, 4] >= SHOWN_SCORE]
+    predicted = predicted[np.argsort(-predicted[:, 4], kind="stable")]
+    if not len(predicted) or not len(objects):
+        return len(objects), len(predicted)
+    boxes = [list(map(_as_coco, rows)) for rows in (predicted, objects)]
     ious = np.asarray(mask.iou(*boxes, [0] * len(objects)))
-    ious = np.where(found[:, 5:6] == objects[:, 4], ious, 0)
-    right = 0
+    ious = np.where(predicted[:, 5:6] == objects[:, 4], ious, 0)
+    num_matched = 0
     for row in ious:
-        best = row.argmax()
-        if row[best] >= _MATCHED:
-            right += 1
-            ious[:, best] = 0
-    return len(objects) - right, len(found) - right
+        match = row.argmax()
+        if row[match] >= _MIN_IOU:
+            num_matched += 1
+            ious[:, match] = 0
+    return len(objects) - num_matched, len(predicted) - num_matched
 
 
 def _mean(values: np.ndarray) -> float:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_vit.data.geometry import centered_geometry
 from keras_vit.tasks.detection.assignment import overlaps
-from keras_vit.tasks.detection.prediction import CANDIDATES, MOST, OVERLAP
+from keras_vit.tasks.detection.prediction import MAX_CANDIDATES, MAX_OBJECTS, MAX_OVERLAP
 from keras_vit.tasks.detection.report import SHOWN_SCORE
 from keras_vit.tasks.serving_graph import Answer, ServedModel, Signature
 
@@ -34,37 +34,37 @@ class ServedDetection(ServedModel):
 
     def answer_bytes(self, image_bytes: tf.Tensor) -> Answer:
         """Returns the objects in encoded images in a string tensor of shape (B,)."""
-        read = self._read(image_bytes)
-        found = self.answer_pixels(read.pixels)[self._output]
-        most = min(MOST, found.shape[1])
-        highest = tf.reduce_max(found[..., 4:], axis=-1)
-        scores, best = tf.math.top_k(highest, min(CANDIDATES, found.shape[1]))
-        rows = tf.gather(found, best, batch_dims=1)
+        images = self._read(image_bytes)
+        cells = self.answer_pixels(images.pixels)[self._output]
+        max_boxes = min(MAX_OBJECTS, cells.shape[1])
+        highest = tf.reduce_max(cells[..., 4:], axis=-1)
+        scores, best = tf.math.top_k(highest, min(MAX_CANDIDATES, cells.shape[1]))
+        rows = tf.gather(cells, best, batch_dims=1)
 
-        def objects(given: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-            boxes, scores, labels, sides = given
-            same = tf.cast(labels[:, tf.newaxis] == labels, tf.float32)
-            near = overlaps(boxes[:, tf.newaxis], boxes[tf.newaxis])[0] * same  # (A, A)
-            kept = tf.image.non_max_suppression_overlaps(near, scores, most, OVERLAP)
-            begin, part, _ = centered_geometry(sides, self.preprocessing)
-            factor = tf.cast(part, tf.float32) / self.preprocessing.size
+        def objects(inputs: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+            boxes, scores, labels, sides = inputs
+            same_class = tf.cast(labels[:, tf.newaxis] == labels, tf.float32)
+            ious = overlaps(boxes[:, tf.newaxis], boxes[tf.newaxis])[0] * same_class  # (A, A)
+            keep = tf.image.non_max_suppression_overlaps(ious, scores, max_boxes, MAX_OVERLAP)
+            begin, crop, _ = centered_geometry(sides, self.preprocessing)
+            factor = tf.cast(crop, tf.float32) / self.preprocessing.size
             boxes = boxes * tf.tile(factor, [2]) + tf.tile(tf.cast(begin, tf.float32), [2])
             boxes = tf.clip_by_value(boxes, 0.0, tf.tile(tf.cast(sides, tf.float32), [2]))
-            absent = [[0, most - tf.size(kept)]]
+            padding = [[0, max_boxes - tf.size(keep)]]
             return (
-                tf.ensure_shape(tf.pad(tf.gather(boxes, kept), [*absent, [0, 0]]), (most, 4)),
-                tf.ensure_shape(tf.pad(tf.gather(scores, kept), absent), (most,)),
-                tf.ensure_shape(tf.pad(tf.gather(labels, kept), absent), (most,)),
+                tf.ensure_shape(tf.pad(tf.gather(boxes, keep), [*padding, [0, 0]]), (max_boxes, 4)),
+                tf.ensure_shape(tf.pad(tf.gather(scores, keep), padding), (max_boxes,)),
+                tf.ensure_shape(tf.pad(tf.gather(labels, keep), padding), (max_boxes,)),
             )
 
         labels = tf.argmax(rows[..., 4:], axis=-1, output_type=tf.int32)
-        given = (rows[..., :4], scores, labels, self.upright_sides(image_bytes, read))
-        kinds = (tf.float32, tf.float32, tf.int32)
-        boxes, scores, labels = tf.map_fn(objects, given, fn_output_signature=kinds)
-        answer = {
+        inputs = (rows[..., :4], scores, labels, self.upright_sides(image_bytes, images))
+        dtypes = (tf.float32, tf.float32, tf.int32)
+        boxes, scores, labels = tf.map_fn(objects, inputs, fn_output_signature=dtypes)
+        outputs = {
             "boxes": boxes,
             "scores": scores,
             "class_names": tf.gather(tf.constant(self.preprocessing.class_names), labels),
             "count": tf.reduce_sum(tf.cast(scores >= SHOWN_SCORE, tf.int32), axis=-1),
         }
-        return self.guarded(answer, read)
+        return self.guarded(outputs, images)

@@ -30,8 +30,8 @@ from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Task
 from keras_vit.visualization.drawing import save_figure
 
-_AGREEING = 0.99  # IoU of the boxes of a cell
-_LARGEST = 416  # pixels of the longer side, by default
+_MIN_IOU = 0.99  # IoU of the boxes of a cell
+_MAX_SIDE = 416  # pixels of the longer side, by default
 
 
 class Detection(DenseTask):
@@ -58,7 +58,7 @@ class Detection(DenseTask):
 
     @classmethod
     def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
-        """Returns the task with the whole image seen, by default at the size of the images.
+        """Returns the task, which resizes whole images, by default to the size of the images.
 
         Boxes that cannot be used are refused if the setting `on_bad_box` is `"fail"`.
         """
@@ -72,7 +72,7 @@ class Detection(DenseTask):
         patch = zoo.constructor(config.model).config.stride
         steps = [math.lcm(STRIDES[-1], step) for step in patch]
         sides = [target.sides for target in examples.targets]
-        return cls(with_image_size(config, lambda: sides, _LARGEST, steps))
+        return cls(with_image_size(config, lambda: sides, _MAX_SIDE, steps))
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         encoder = build_encoder(self.config, dtype, examples.class_names, pooling="none")
@@ -85,7 +85,7 @@ class Detection(DenseTask):
         return with_scores(cloning.with_dtype(network, "float32"))
 
     def pair(self, target: Any, output: np.ndarray, preprocessing: Preprocessing) -> tuple:
-        """Returns the objects of an image and those that are found."""
+        """Returns the true and the predicted objects of an image."""
         rows, sides = target
         return rows, found_objects(output, preprocessing, sides)
 
@@ -97,11 +97,11 @@ class Detection(DenseTask):
         """Returns whether the boxes and the scores of all cells of each image agree."""
         ious = np.asarray(overlaps(found[..., :4], expected[..., :4])[0])
         differences = np.abs(found - expected)[..., 4:].max(axis=(1, 2))
-        return (ious.min(axis=1) >= _AGREEING) & (differences <= close)
+        return (ious.min(axis=1) >= _MIN_IOU) & (differences <= close)
 
     def draw_found(self, image: np.ndarray, found: Any, names: Sequence[str]) -> np.ndarray:
-        kept = found[found[:, 4] >= SHOWN_SCORE]
-        return figures.boxes_on(image, kept, kept[:, 5], names)
+        shown = found[found[:, 4] >= SHOWN_SCORE]
+        return figures.boxes_on(image, shown, shown[:, 5], names)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         figure = figures.precision_recall(result)

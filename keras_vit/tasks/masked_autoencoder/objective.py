@@ -53,13 +53,13 @@ class MaskedAutoencoderObjective(Objective):
         self.mask_ratio = arguments.rate("mask_ratio", mask_ratio)
         self.norm_pix = norm_pix
         self.encoder = TokenEncoder(network)
-        number = self.encoder.num_patches
+        num_patches = self.encoder.num_patches
         # In floating point 10 (1 - 0.9) is slightly less than 1.
-        self.num_visible = int(number * (1 - self.mask_ratio) + 1e-6)
+        self.num_visible = int(num_patches * (1 - self.mask_ratio) + 1e-6)
         if not self.num_visible:
             raise ValueError(
                 "`mask_ratio` must leave at least one patch visible. "
-                f"Received: mask_ratio={mask_ratio}, {number} patches"
+                f"Received: mask_ratio={mask_ratio}, {num_patches} patches"
             )
         positions = self.encoder.token_positions
         if positions is not None and not positions.kind.per_token:
@@ -84,8 +84,8 @@ class MaskedAutoencoderObjective(Objective):
             mean, deviation = _statistics(targets)
             targets = (targets - mean) / deviation
         errors = ops.mean(ops.square(predicted - targets), axis=-1)  # (B, N)
-        number = max(self.encoder.num_patches - self.num_visible, 1)
-        return ops.sum(errors * masked, axis=-1) / number, predicted
+        num_masked = max(self.encoder.num_patches - self.num_visible, 1)
+        return ops.sum(errors * masked, axis=-1) / num_masked, predicted
 
     def noise(self, batch: Any, seed: Any) -> Any:
         """Samples a random number per patch; the patches with the lowest numbers stay visible."""
@@ -121,7 +121,7 @@ class _Decoder(keras.layers.Layer):
         block = functools.partial(TransformerBlock, heads, 4 * width, gelu=config.gelu, **settings)
         self.blocks = [block(name=f"decoder_block_{index:02d}") for index in range(depth)]
         self.norm = LayerNorm(name="decoder_norm", **settings)
-        self.predict = keras.layers.Dense(
+        self.output_projection = keras.layers.Dense(
             encoder.patch_values, dtype=policy.variable_dtype, name="decoder_predict"
         )
         self.mask_token = self.add_weight(
@@ -131,22 +131,22 @@ class _Decoder(keras.layers.Layer):
         )
         # Optimizers and replicas require all variables before the first step.
         self.embed.build((None, None, config.hidden_size))
-        for layer in (*self.blocks, self.norm, self.predict):
+        for layer in (*self.blocks, self.norm, self.output_projection):
             layer.build((None, len(self.positions), width))
         self.built = True
 
     def call(self, tokens: Any, ranks: Any, training: bool = False) -> Any:
         z = self.embed(tokens)  # (B, p + k, E)
-        batch, number, width = ops.shape(z)
+        batch, num_encoded, width = ops.shape(z)
         prefix, visible = z[:, : self.num_prefix], z[:, self.num_prefix :]
-        hidden = (batch, len(self.positions) - number, width)
-        masks = ops.broadcast_to(ops.cast(self.mask_token, z.dtype), hidden)
-        patches = take_tokens(ops.concatenate([visible, masks], axis=1), ranks)  # (B, N, E)
+        shape = (batch, len(self.positions) - num_encoded, width)
+        mask_tokens = ops.broadcast_to(ops.cast(self.mask_token, z.dtype), shape)
+        patches = take_tokens(ops.concatenate([visible, mask_tokens], axis=1), ranks)  # (B, N, E)
         z = ops.concatenate([prefix, patches], axis=1)  # (B, p + N, E)
         z = z + ops.cast(self.positions, z.dtype)
         for block in self.blocks:
             z = block(z, training=training)
-        return self.predict(self.norm(z)[:, self.num_prefix :])  # (B, N, F)
+        return self.output_projection(self.norm(z)[:, self.num_prefix :])  # (B, N, F)
 
 
 def reconstructions(

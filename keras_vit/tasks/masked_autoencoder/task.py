@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_vit import data, models
 from keras_vit.runs.run_folder import RunFolder
-from keras_vit.tasks.dense import some
+from keras_vit.tasks.dense import evenly_spaced
 from keras_vit.tasks.masked_autoencoder.objective import (
     MaskedAutoencoderObjective,
     reconstructions,
@@ -26,12 +26,13 @@ class MaskedAutoencoder(Pretraining):
     def draw_training(
         self, run: RunFolder, objective: Any, validation: data.Examples
     ) -> dict[str, Path]:
-        shown, preprocessing = some(validation), models.preprocessing_of(objective.network)
-        batches = data.evaluation_dataset(shown, preprocessing, batch_size=len(shown))
+        examples = evenly_spaced(validation)
+        preprocessing = models.preprocessing_of(objective.network)
+        batches = data.evaluation_dataset(examples, preprocessing, batch_size=len(examples))
         images, _ = next(iter(batches))
         columns = (
-            preprocessing.to_rgb(preprocessing.unscale(found))
-            for found in reconstructions(objective, images.numpy())
+            preprocessing.to_rgb(preprocessing.unscale(images_of_column))
+            for images_of_column in reconstructions(objective, images.numpy())
         )
         figure = reconstruction_sheet(*columns)
         return {"reconstruction": save_figure(figure, run.path / "reconstruction.png")}
@@ -41,8 +42,8 @@ def reconstruction_sheet(*columns: Any) -> Any:
     """Draws original images, masked images and their reconstructions; returns the figure."""
     rows, titles = len(columns[0]), ("original", "masked", "reconstruction")
     figure, grid = tiles(rows, len(columns), len(columns) * 2.1, rows * 2.1 + 0.3)
-    for place, title, images in zip(grid.T, titles, columns, strict=True):
-        place[0].set_title(title, fontsize=10)
-        for axes, image in zip(place, images, strict=True):
+    for axes_of_column, title, images in zip(grid.T, titles, columns, strict=True):
+        axes_of_column[0].set_title(title, fontsize=10)
+        for axes, image in zip(axes_of_column, images, strict=True):
             show(axes, image, interpolation="nearest")
     return figure

@@ -58,13 +58,13 @@ class MaskedPatchesObjective(Objective):
             initializer=keras.initializers.RandomNormal(0.0, 0.02),
         )
         # Zeros, as in the model's classifier: the initial probabilities are equal.
-        self.colors = keras.layers.Dense(
+        self.color_classifier = keras.layers.Dense(
             _LEVELS**self.encoder.config.channels,
             kernel_initializer="zeros",
             dtype=policy.variable_dtype,
             name="colors",
         )
-        self.colors.build((None, self.encoder.num_patches, width))
+        self.color_classifier.build((None, self.encoder.num_patches, width))
         self.seed_generator = ReplicaSeedGenerator(seed)
 
     def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
@@ -72,12 +72,12 @@ class MaskedPatchesObjective(Objective):
         logits, corrupted = self.predict_colors(x, noise, training)  # (B, N, 512), (B, N)
         colors = self.mean_colors(x)  # (B, N)
         losses = ops.sparse_categorical_crossentropy(colors, logits, from_logits=True)  # (B, N)
-        right = ops.cast(ops.argmax(logits, axis=-1) == colors, "float32")  # (B, N)
+        correct = ops.cast(ops.argmax(logits, axis=-1) == colors, "float32")  # (B, N)
 
-        def mean(numbers: Any) -> Any:
-            return ops.sum(numbers * corrupted, axis=-1) / self.num_corrupted
+        def mean_over_corrupted(values: Any) -> Any:
+            return ops.sum(values * corrupted, axis=-1) / self.num_corrupted
 
-        return mean(losses), mean(right)
+        return mean_over_corrupted(losses), mean_over_corrupted(correct)
 
     def noise(self, batch: Any, seed: Any) -> Any:
         """Samples random numbers that decide which patches are corrupted, and in which way."""
@@ -86,15 +86,15 @@ class MaskedPatchesObjective(Objective):
     def corrupt(self, embeddings: Any, noise: Any) -> tuple[Any, Any]:
         """Corrupts some patch embeddings; also returns a mask of the corrupted patches."""
         number = self.encoder.num_patches
-        which, how, other = noise[0], noise[1], noise[2]  # (B, N) each
-        ranks = ops.argsort(ops.argsort(which, axis=-1), axis=-1)
+        selection_noise, kind_noise, shift_noise = noise[0], noise[1], noise[2]  # (B, N) each
+        ranks = ops.argsort(ops.argsort(selection_noise, axis=-1), axis=-1)
         corrupted = ranks < self.num_corrupted
-        masked = ops.logical_and(corrupted, how < _MASKED)
-        changed = ops.logical_and(corrupted, how < _MASKED + _SWAPPED)
+        masked = ops.logical_and(corrupted, kind_noise < _MASKED)
+        replaced = ops.logical_and(corrupted, kind_noise < _MASKED + _SWAPPED)
         # Shifted by 1 to N - 1 positions, so that the other patch is never the same patch.
-        steps = 1 + ops.minimum(ops.cast(other * (number - 1), "int32"), max(number - 2, 0))
-        others = take_tokens(embeddings, (ops.arange(number, dtype="int32") + steps) % number)
-        z = ops.where(changed[:, :, None], others, embeddings)
+        shifts = 1 + ops.minimum(ops.cast(shift_noise * (number - 1), "int32"), max(number - 2, 0))
+        others = take_tokens(embeddings, (ops.arange(number, dtype="int32") + shifts) % number)
+        z = ops.where(replaced[:, :, None], others, embeddings)
         mask = ops.cast(self.mask_embedding, z.dtype)
         return ops.where(masked[:, :, None], mask, z), ops.cast(corrupted, "float32")
 
@@ -108,7 +108,7 @@ class MaskedPatchesObjective(Objective):
         embeddings = ops.reshape(flat, (-1, *encoder.grid, width))  # (B, h, w, D)
         tokens = encoder.patch_encoder.assemble(embeddings, training=training)
         z = encoder.encode(tokens, training)[:, encoder.num_prefix :]  # (B, N, D)
-        return ops.cast(self.colors(z), "float32"), corrupted
+        return ops.cast(self.color_classifier(z), "float32"), corrupted
 
     def mean_colors(self, images: Any) -> Any:
         """Returns the mean color of each patch as a class index.
@@ -121,8 +121,8 @@ class MaskedPatchesObjective(Objective):
             patches, (-1, self.encoder.num_patches, self.encoder.patch_values // channels, channels)
         )
         pixels = self.encoder.preprocessing.unscale(ops.mean(values, axis=2))  # (B, N, C)
-        # The mean of up to 1000 integers is this close below a limit only by rounding.
+        # A mean of up to 1000 integers is less than 1e-3 below a limit only by rounding.
         bins = ops.floor((pixels + 1e-3) / (256 // _LEVELS))
         bins = ops.cast(ops.clip(bins, 0, _LEVELS - 1), "int32")
-        places = [_LEVELS**power for power in reversed(range(channels))]
-        return ops.sum(bins * ops.convert_to_tensor(places, "int32"), axis=-1)  # (B, N)
+        place_values = [_LEVELS**power for power in reversed(range(channels))]
+        return ops.sum(bins * ops.convert_to_tensor(place_values, "int32"), axis=-1)  # (B, N)

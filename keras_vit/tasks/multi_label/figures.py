@@ -35,30 +35,30 @@ def label_scores(report: MultiLabelReport) -> Figure:
     height = max(len(rows), 3) * _ROW
     figure = Figure(figsize=(5.2, height))
     axes = figure.add_axes((0, 0, 1, 1))
-    places = np.arange(len(rows))
+    positions = np.arange(len(rows))
     precisions = [row.average_precision or 0.0 for row in rows]
-    axes.barh(places, precisions, height=0.6, color=COLORS[0], label="average precision")
+    axes.barh(positions, precisions, height=0.6, color=COLORS[0], label="average precision")
     axes.plot(
         [row.f1 for row in rows],
-        places,
+        positions,
         "o",
         markersize=5,
         color=GRAY,
         markeredgecolor="white",
         label="F1 at the threshold",
     )
-    axes.set_yticks(places, [f"{shorten(row.name)} ({row.support})" for row in rows], fontsize=8)
+    axes.set_yticks(positions, [f"{shorten(row.name)} ({row.support})" for row in rows], fontsize=8)
     axes.set(xlim=(0, 1.02), ylim=(max(len(rows), 3) - 0.5, -0.5))
     open_axes(axes, grid="x")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     mean = report.mean_average_precision
-    told = "-" if mean is None else f"{mean:.1%}"
-    left_out = len(report.per_label) - len(rows)
+    mean_text = "-" if mean is None else f"{mean:.1%}"
+    num_omitted = len(report.per_label) - len(rows)
     axes.set_title(
-        f"mean average precision {told} on {report.num_examples} images\n"
+        f"mean average precision {mean_text} on {report.num_examples} images\n"
         f"micro F1 {report.micro_f1:.1%}"
-        + (f"; {left_out} labels with higher scores are not shown" if left_out else ""),
+        + (f"; {num_omitted} labels with higher scores are not shown" if num_omitted else ""),
         fontsize=10,
     )
     # Below the axis, by a distance in inches, so that the legend hides no bar at any height.

@@ -119,9 +119,9 @@ def evaluate_labels(
             `labels` is empty.
 
     Examples:
-        >>> shown = [[1, 0], [1, 1], [0, 0]]
+        >>> labels = [[1, 0], [1, 1], [0, 0]]
         >>> probabilities = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.4]]
-        >>> report = evaluate_labels(shown, probabilities, ["daisy", "rose"], (0.5, 0.5))
+        >>> report = evaluate_labels(labels, probabilities, ["daisy", "rose"], (0.5, 0.5))
         >>> round(report.subset_accuracy, 3), report.per_label[0].recall
         (0.667, 0.5)
 
@@ -137,28 +137,29 @@ def evaluate_labels(
                 f" Received: {len(values)} entries"
             )
     # In float32, as in `keras_vit.Preprocessing.present` and exported models.
-    answers = scores.astype(np.float32) >= np.asarray(thresholds, np.float32)
-    shown = true.astype(bool)
-    support, given, right = (each.sum(axis=0) for each in (shown, answers, shown & answers))  # (K,)
+    predicted = scores.astype(np.float32) >= np.asarray(thresholds, np.float32)
+    true_labels = true.astype(bool)
+    masks = (true_labels, predicted, true_labels & predicted)
+    support, num_predicted, true_positives = (mask.sum(axis=0) for mask in masks)  # (K,)
     rows = tuple(
         LabelScores(
             label_names[k],
-            precision=_share(right[k], given[k]),
-            recall=_share(right[k], support[k]),
-            f1=_share(2 * right[k], given[k] + support[k]),
-            average_precision=_average_precision(shown[:, k], scores[:, k]),
+            precision=_fraction(true_positives[k], num_predicted[k]),
+            recall=_fraction(true_positives[k], support[k]),
+            f1=_fraction(2 * true_positives[k], num_predicted[k] + support[k]),
+            average_precision=_average_precision(true_labels[:, k], scores[:, k]),
             support=int(support[k]),
             threshold=float(thresholds[k]),
         )
-        for k in np.flatnonzero(support + given).tolist()
+        for k in np.flatnonzero(support + num_predicted).tolist()
     )
-    found = [row.average_precision for row in rows if row.average_precision is not None]
+    precisions = [row.average_precision for row in rows if row.average_precision is not None]
     return MultiLabelReport(
         num_examples=len(true),
-        mean_average_precision=float(np.mean(found)) if found else None,
-        micro_f1=_share(2 * right.sum(), given.sum() + support.sum()),
+        mean_average_precision=float(np.mean(precisions)) if precisions else None,
+        micro_f1=_fraction(2 * true_positives.sum(), num_predicted.sum() + support.sum()),
         macro_f1=float(np.mean([row.f1 for row in rows])) if rows else 0.0,
-        subset_accuracy=float((shown == answers).all(axis=1).mean()),
+        subset_accuracy=float((true_labels == predicted).all(axis=1).mean()),
         per_label=rows,
     )
 
@@ -179,12 +180,12 @@ def check_labels(labels: np.ndarray, probabilities: np.ndarray) -> None:
     require_finite(probabilities)
 
 
-def _share(part: int, whole: int) -> float:
+def _fraction(part: int, whole: int) -> float:
     return float(part / whole) if whole else 0.0
 
 
-def _average_precision(shown: np.ndarray, scores: np.ndarray) -> float | None:
-    return float(metrics.average_precision_score(shown, scores)) if shown.any() else None
+def _average_precision(true: np.ndarray, scores: np.ndarray) -> float | None:
+    return float(metrics.average_precision_score(true, scores)) if true.any() else None
 
 
 DEFAULT = 0.5
@@ -214,15 +215,15 @@ def choose_thresholds(labels: ArrayLike, probabilities: ArrayLike) -> tuple[floa
     """
     true, scores = np.asarray(labels), np.asarray(probabilities, np.float64)
     check_labels(true, scores)
-    return tuple(_best(true[:, k], scores[:, k]) for k in range(true.shape[1]))
+    return tuple(_best_threshold(true[:, k], scores[:, k]) for k in range(true.shape[1]))
 
 
-def _best(shown: np.ndarray, scores: np.ndarray) -> float:
-    if len(np.unique(shown)) < 2:
+def _best_threshold(true_labels: np.ndarray, scores: np.ndarray) -> float:
+    if len(np.unique(true_labels)) < 2:
         return DEFAULT
-    precision, recall, lowest = metrics.precision_recall_curve(shown, scores)
+    precision, recall, thresholds = metrics.precision_recall_curve(true_labels, scores)
     # The last point of the curve has no threshold.
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     best = int(f1[:-1].argmax())
-    below = lowest[best - 1] if best else 0.0
-    return float(np.clip(round((lowest[best] + below) / 2, 9), _MARGIN, 1 - _MARGIN))
+    previous = thresholds[best - 1] if best else 0.0
+    return float(np.clip(round((thresholds[best] + previous) / 2, 9), _MARGIN, 1 - _MARGIN))

@@ -28,8 +28,7 @@ class MultiLabelDetails(Details):
     slices: Mapping[tuple[str, str], MultiLabelReport] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        found = self.slices.items()
-        slices = [{"column": name, "value": value, **r.to_json()} for (name, value), r in found]
+        slices = [{"column": c, "value": v, **r.to_json()} for (c, v), r in self.slices.items()]
         return {**super().to_json(), "slices": slices}
 
     def sections(self) -> list[Section]:
@@ -44,7 +43,7 @@ class MultiLabelDetails(Details):
         head = ["label", "precision", "recall", "F1", "average precision", "images", "threshold"]
         table = html_page.table(head, score_cells(scores.per_label))
         drawing = html_page.drawing(to_svg(label_scores(scores), "scores for each label"))
-        found = [
+        sections = [
             Section("summary", "Overall results", [html_page.numbers(summary)]),
             Section("classes", "Results for each label", [table, drawing]),
         ]
@@ -57,5 +56,5 @@ class MultiLabelDetails(Details):
             for (column, value), r in self.slices.items()
         ]  # fmt: skip
         if rows:
-            found.append(Section("slices", "Results on subsets", [html_page.table(head, rows)]))
-        return found
+            sections.append(Section("slices", "Results on subsets", [html_page.table(head, rows)]))
+        return sections

@@ -64,18 +64,18 @@ class MultiLabel(Classification):
         self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
         # Probabilities close to their threshold count as agreement.
-        least = np.asarray(expected.preprocessing.thresholds, np.float32)
-        present, scores = found >= least, expected.outputs
-        same = (present == (scores >= least)) | (np.abs(scores - least) <= close)
-        return same.all(axis=1), float(accuracy_score(expected.targets, present.astype(int)))
+        thresholds = np.asarray(expected.preprocessing.thresholds, np.float32)
+        present, scores = found >= thresholds, expected.outputs
+        agrees = (present == (scores >= thresholds)) | (np.abs(scores - thresholds) <= close)
+        return agrees.all(axis=1), float(accuracy_score(expected.targets, present.astype(int)))
 
     def details(
         self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
     ) -> Details:
         labels, outputs, preprocessing = evaluation.found
         slices = {
-            (column, value): self.score(Predictions(labels[here], outputs[here], preprocessing))
-            for column, value, here in slice_masks(examples.columns)
+            (column, value): self.score(Predictions(labels[mask], outputs[mask], preprocessing))
+            for column, value, mask in slice_masks(examples.columns)
         }
         return MultiLabelDetails(evaluation.result, slices)
 
@@ -107,9 +107,9 @@ def set_thresholds(path: Path, held_out: data.Examples) -> Predictions:
     needs no thresholds.
     """
     model = load_model(path)
-    found = predict(model, held_out, verbose=0)
-    thresholds = choose_thresholds(found.targets, found.outputs)
-    preprocessing = dataclasses.replace(found.preprocessing, thresholds=thresholds)
+    predictions = predict(model, held_out, verbose=0)
+    thresholds = choose_thresholds(predictions.targets, predictions.outputs)
+    preprocessing = dataclasses.replace(predictions.preprocessing, thresholds=thresholds)
     with files.atomic_path(path) as temporary:
         models.with_preprocessing(model, preprocessing).save(temporary)
-    return found._replace(preprocessing=preprocessing)
+    return predictions._replace(preprocessing=preprocessing)

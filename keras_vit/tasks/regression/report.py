@@ -16,7 +16,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from keras_vit.arguments import text_table
 from keras_vit.visualization.drawing import plots, shorten
 
-_DRAWN = 6  # targets
+_MAX_TARGETS = 6  # targets
 
 
 class TargetErrors(NamedTuple):
@@ -75,13 +75,13 @@ class RegressionReport:
 
 def scatter_plot(report: RegressionReport) -> Any:
     """Plots predicted against true values, for at most six targets; returns the figure."""
-    errors = report.errors[:_DRAWN]
+    errors = report.errors[:_MAX_TARGETS]
     figure, _ = plots(3.2 * len(errors), 3.2, 1, len(errors))
     for index, (axes, row) in enumerate(zip(figure.axes, errors, strict=True)):
-        true, found = report.targets[:, index], report.values[:, index]
-        ends = [min(true.min(), found.min()), max(true.max(), found.max())]
+        true, predicted = report.targets[:, index], report.values[:, index]
+        ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
         axes.plot(ends, ends, color="0.7", linewidth=1)
-        axes.scatter(true, found, s=8, alpha=0.5)
+        axes.scatter(true, predicted, s=8, alpha=0.5)
         axes.set_title(f"{shorten(row.name)}: R2 {row.r2:.3f}", fontsize=9)
         axes.set_xlabel("true value")
     figure.axes[0].set_ylabel("predicted value")

@@ -86,11 +86,11 @@ class Regression(Task):
         return {"target_means": examples.targets.mean(axis=0).tolist()}
 
     def check_resumed(self, run: RunFolder, examples: data.Examples) -> None:
-        found = self.resolved(examples)
-        if found["target_means"] != run.resolved().get("target_means", found["target_means"]):
+        resolved = self.resolved(examples)
+        if resolved["target_means"] != run.resolved().get("target_means", resolved["target_means"]):
             raise ValueError(
                 f"The targets of {self.config.data} must be those that the run was started with, "
-                f"because their mean and deviation are stored in the model. Received: {found}"
+                f"because their mean and deviation are stored in the model. Received: {resolved}"
             )
 
     def objective(self, network: keras.Model, training: data.Examples) -> Objective:

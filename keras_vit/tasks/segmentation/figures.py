@@ -13,21 +13,21 @@ from keras_vit.tasks.dense import sheet
 from keras_vit.tasks.segmentation.report import SegmentationReport
 from keras_vit.visualization.drawing import GRAY, palette, plots, shorten
 
-_DRAWN = 480  # pixels of the longer side of an image
+_MAX_SIDE = 480  # pixels of the longer side of an image
 _OPACITY = 0.55  # of a mask on its image
 
 
 def overlay(image: np.ndarray, mask: np.ndarray, classes: int) -> np.ndarray:
     """Returns an image (H, W, C), in [0, 255], with the colors of a mask's classes (H, W) on it.
 
-    Of larger images than can be drawn, every second, third, ... pixel is returned.
+    For images larger than 480 pixels, every second, third, ... pixel is returned.
     """
-    step = -(-max(image.shape[:2]) // _DRAWN)
+    step = -(-max(image.shape[:2]) // _MAX_SIDE)
     image, mask = image[::step, ::step], mask[::step, ::step]
     image = np.broadcast_to(image, (*image.shape[:2], 3)).astype(float)
     colors = np.concatenate([palette(classes), np.zeros((256 - classes, 3), np.uint8)])
-    seen = (mask != IGNORED)[..., None] * _OPACITY
-    return (image * (1 - seen) + colors[mask] * seen).round().astype(np.uint8)
+    opacity = (mask != IGNORED)[..., None] * _OPACITY
+    return (image * (1 - opacity) + colors[mask] * opacity).round().astype(np.uint8)
 
 
 def overlays(
@@ -45,7 +45,7 @@ def with_legend(
     drawn: Sequence[np.ndarray], names: Sequence[str], titles: Sequence[str] | None = None
 ) -> Figure:
     """Draws images from `overlay`, at most four in a row, and the colors of the classes."""
-    figure = sheet(drawn, titles, below=0.6)
+    figure = sheet(drawn, titles, margin=0.6)
     colors = zip(palette(len(names)) / 255, names, strict=True)
     patches = [Patch(color=color, label=shorten(name)) for color, name in colors]
     figure.legend(handles=patches[:30], loc="outside lower center", ncols=6, fontsize=7)

@@ -31,10 +31,10 @@ class MeanIoU(keras.metrics.Metric):
         self.counts.assign_add(ops.sum(counts * weight, axis=0))
 
     def result(self) -> Any:
-        right, true, found = ops.unstack(ops.convert_to_tensor(self.counts), 3)
-        union = true + found - right
+        correct, true, predicted = ops.unstack(ops.convert_to_tensor(self.counts), 3)
         occurs = ops.cast(true > 0, "float32")
-        return ops.sum(occurs * right / ops.maximum(union, 1.0)) / ops.maximum(ops.sum(occurs), 1.0)
+        ious = occurs * correct / ops.maximum(true + predicted - correct, 1.0)
+        return ops.sum(ious) / ops.maximum(ops.sum(occurs), 1.0)
 
 
 class SegmentationObjective(Objective):
@@ -66,35 +66,36 @@ class SegmentationObjective(Objective):
         logits = ops.image.resize(  # (B, H, W, K)
             logits, y.shape[1:3], "bilinear", data_format="channels_last"
         )
-        seen, classes = ops.cast(y != IGNORED, "float32"), logits.shape[-1]
+        valid, classes = ops.cast(y != IGNORED, "float32"), logits.shape[-1]
         labels = ops.where(y == IGNORED, 0, ops.cast(y, "int32"))
         losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        weight = seen
+        weight = valid
         if self.class_weights is not None:
-            weight = seen * ops.take(ops.convert_to_tensor(self.class_weights), labels)
+            weight = valid * ops.take(ops.convert_to_tensor(self.class_weights), labels)
         total = ops.maximum(ops.sum(weight, (1, 2)), 1.0)
-        true = ops.one_hot(labels, classes) * seen[..., None]
-        found = ops.one_hot(ops.argmax(logits, axis=-1), classes) * seen[..., None]
-        counts = [ops.sum(each, (1, 2)) for each in (true * found, true, found)]
+        true = ops.one_hot(labels, classes) * valid[..., None]
+        predicted = ops.one_hot(ops.argmax(logits, axis=-1), classes) * valid[..., None]
+        counts = [ops.sum(each, (1, 2)) for each in (true * predicted, true, predicted)]
         loss = ops.sum(losses * weight, (1, 2)) / total
         if self.dice:
-            loss += _dice_loss(true, ops.softmax(logits) * seen[..., None])
+            loss += _dice_loss(true, ops.softmax(logits) * valid[..., None])
         return loss, ops.stack(counts, axis=1)
 
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
-        right, true = ops.sum(outputs[:, 0], -1), ops.sum(outputs[:, 1], -1)
+        correct, true = ops.sum(outputs[:, 0], -1), ops.sum(outputs[:, 1], -1)
         self.iou.update_state(outputs, weight)
-        self.accuracy.update_state(right / ops.maximum(true, 1.0), weight)
+        self.accuracy.update_state(correct / ops.maximum(true, 1.0), weight)
 
     @property
     def scores(self) -> list[keras.metrics.Metric]:
         return [self.iou, self.accuracy]
 
 
-def _dice_loss(true: Any, found: Any) -> Any:
+def _dice_loss(true: Any, predicted: Any) -> Any:
     """Computes the Dice loss (B,), the mean of the classes that occur, of arrays (B, H, W, K)."""
-    both, true, found = (ops.sum(each, (1, 2)) for each in (found * true, true, found))  # (B, K)
+    intersection = ops.sum(predicted * true, (1, 2))  # (B, K)
+    true, predicted = ops.sum(true, (1, 2)), ops.sum(predicted, (1, 2))
     occurs = ops.cast(true > 0, "float32")
-    scores = occurs * 2 * both / ops.maximum(true + found, 1.0)
+    scores = occurs * 2 * intersection / ops.maximum(true + predicted, 1.0)
     number = ops.sum(occurs, -1)
     return (number - ops.sum(scores, -1)) / ops.maximum(number, 1.0)

@@ -62,8 +62,8 @@ class ShareTable(PictureTable):
     def pictures(self, file: str, found: SegmentationPrediction) -> dict[str, PIL.Image.Image]:
         """Returns the mask of an image, with a palette, and the image with its mask on it."""
         image = pixels_of(file, found.preprocessing)
-        classes, number = found.class_map(*image.shape[:2]), len(self.columns) - 2
+        classes, num_classes = found.class_map(*image.shape[:2]), len(self.columns) - 2
         mask = PIL.Image.fromarray(classes)
-        mask.putpalette(palette(number).ravel().tolist())
-        shown = PIL.Image.fromarray(overlay(image, classes, number))
-        return {".png": mask, "_overlay.jpg": shown}
+        mask.putpalette(palette(num_classes).ravel().tolist())
+        overlaid = PIL.Image.fromarray(overlay(image, classes, num_classes))
+        return {".png": mask, "_overlay.jpg": overlaid}

@@ -1,4 +1,4 @@
-"""Scores of segmentation, from counts of pixels in the images' own size.
+"""Scores of segmentation, from counts of pixels at the images' original size.
 
 Letters: N images; K classes; H, W height and width.
 """
@@ -18,7 +18,7 @@ from keras_vit.data.masks import IGNORED
 from keras_vit.tasks.dense import json_rows, score_cells
 
 _TOLERANCE = 0.0075  # of a boundary, as a fraction of the image's diagonal
-_DRAWS = 1000  # of the bootstrap
+_REPEATS = 1000  # resamples of the bootstrap
 
 
 class ClassScores(NamedTuple):
@@ -37,15 +37,15 @@ class SegmentationReport:
 
     Args:
         names: Names of the classes.
-        confusion: Pixels of each true class (rows) and predicted class, (K, K), int64. Pixels that
-            the model does not see are wrong and in no column.
+        confusion: Pixels of each true class (rows) and predicted class, (K, K), int64. Pixels
+            outside the model's input are wrong and in no column.
         counts: Pixels of each image, (N, 3, K): correct, of the class, predicted as the class.
         boundaries: For each image and class, (N, 2, K): precision and recall of its boundary,
             NaN if there is none.
 
     Examples:
-        >>> true, found = np.array([[0, 0, 1, 255]]), np.array([[0, 1, 1, 1]])
-        >>> report = SegmentationReport.of(["road", "car"], [(true, found)])
+        >>> true, predicted = np.array([[0, 0, 1, 255]]), np.array([[0, 1, 1, 1]])
+        >>> report = SegmentationReport.of(["road", "car"], [(true, predicted)])
         >>> round(report.mean_iou, 3), report.confusion.tolist()
         (0.5, [[1, 1], [0, 1]])
     """
@@ -60,20 +60,20 @@ class SegmentationReport:
         """Computes the scores of pairs of true and predicted classes (H, W), one by one."""
         size, counts, boundaries = len(names), [], []
         confusion = np.zeros((size, size), np.int64)
-        for true, found in pairs:
-            inner, of_image = _pixels(true, found, size)
-            confusion += inner
-            counts.append(of_image)
-            visible = np.where(true == IGNORED, IGNORED, found)
-            boundaries.append(_boundaries(true, visible, size))
+        for true, predicted in pairs:
+            image_confusion, image_counts = _pixels(true, predicted, size)
+            confusion += image_confusion
+            counts.append(image_counts)
+            valid = np.where(true == IGNORED, IGNORED, predicted)
+            boundaries.append(_boundaries(true, valid, size))
         return cls(names, confusion, np.array(counts), np.array(boundaries, np.float32))
 
     @functools.cached_property
     def per_class(self) -> list[ClassScores]:
         """Scores of each class."""
-        right, true = self.counts.sum(axis=0)[:2]
+        correct, true = self.counts.sum(axis=0)[:2]
         with np.errstate(invalid="ignore", divide="ignore"):
-            accuracy = right / true
+            accuracy = correct / true
             boundaries = 2 / (1 / _means(self.boundaries)).sum(axis=0)
         columns = (_ious(self.counts.sum(axis=0)), accuracy, boundaries, true)
         return list(map(ClassScores, self.names, *(column.tolist() for column in columns)))
@@ -86,8 +86,8 @@ class SegmentationReport:
     @property
     def pixel_accuracy(self) -> float:
         """Fraction of the pixels with a class that are correct."""
-        right, true, _ = self.counts.sum(axis=(0, 2))
-        return float(right / max(true, 1))
+        correct, true, _ = self.counts.sum(axis=(0, 2))
+        return float(correct / max(true, 1))
 
     @property
     def boundary_f1(self) -> float:
@@ -98,8 +98,8 @@ class SegmentationReport:
     def interval(self) -> tuple[float, float]:
         """95% interval of the mean IoU, by a bootstrap over the images."""
         rng, number = np.random.default_rng(0), len(self.counts)
-        drawn = (rng.multinomial(number, np.full(number, 1 / number)) for _ in range(_DRAWS))
-        means = [np.nanmean(_ious(np.tensordot(times, self.counts, 1))) for times in drawn]
+        resamples = (rng.multinomial(number, np.full(number, 1 / number)) for _ in range(_REPEATS))
+        means = [np.nanmean(_ious(np.tensordot(weights, self.counts, 1))) for weights in resamples]
         low, high = np.quantile(means, (0.025, 0.975))
         return float(low), float(high)
 
@@ -137,24 +137,24 @@ class SegmentationReport:
 
 def mean_iou(pairs: Any, channels: int) -> float:
     """Computes the mean IoU of classes, one for each channel, from pairs of true and predicted."""
-    counts = [_pixels(true, found, channels)[1] for true, found in pairs]
+    counts = [_pixels(true, predicted, channels)[1] for true, predicted in pairs]
     return float(np.nanmean(_ious(np.sum(counts, axis=0))))
 
 
-def _pixels(true: np.ndarray, found: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+def _pixels(true: np.ndarray, predicted: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the confusion (K, K) of one image, and its counts (3, K)."""
-    seen = true != IGNORED
-    cells = true[seen].astype(np.int64) * (size + 1) + np.minimum(found[seen], size)
-    matrix = np.bincount(cells, minlength=size * (size + 1)).reshape(size, size + 1)
-    inner = matrix[:, :size]
-    return inner, np.array([inner.diagonal(), matrix.sum(axis=1), inner.sum(axis=0)])
+    valid = true != IGNORED
+    indices = true[valid].astype(np.int64) * (size + 1) + np.minimum(predicted[valid], size)
+    counts = np.bincount(indices, minlength=size * (size + 1)).reshape(size, size + 1)
+    confusion = counts[:, :size]
+    return confusion, np.array([confusion.diagonal(), counts.sum(axis=1), confusion.sum(axis=0)])
 
 
 def _ious(counts: np.ndarray) -> np.ndarray:
     """Returns the IoU of each class (K,), NaN if it has no pixels."""
-    right, true, found = counts.astype(float)
+    correct, true, predicted = counts.astype(float)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(true > 0, right / (true + found - right), np.nan)
+        return np.where(true > 0, correct / (true + predicted - correct), np.nan)
 
 
 def _means(boundaries: np.ndarray) -> np.ndarray:
@@ -164,16 +164,16 @@ def _means(boundaries: np.ndarray) -> np.ndarray:
     return np.where(occurs.any(axis=0), total / np.maximum(occurs.sum(axis=0), 1), np.nan)
 
 
-def _boundaries(true: np.ndarray, found: np.ndarray, size: int) -> np.ndarray:
+def _boundaries(true: np.ndarray, predicted: np.ndarray, size: int) -> np.ndarray:
     """Returns the precision and recall of each class's boundary (2, K) in one image.
 
     Reference: Csurka et al., What is a good evaluation measure for semantic segmentation? (2013)
     """
-    reach = 2 * round(max(1.0, _TOLERANCE * float(np.hypot(*true.shape)))) + 1
+    window = 2 * round(max(1.0, _TOLERANCE * float(np.hypot(*true.shape)))) + 1
     scores = np.full((2, size), np.nan)
     for label in np.unique(true[true != IGNORED]):
-        edges = [_edge(mask == label) for mask in (true, found)]
-        near = [ndimage.maximum_filter(edge, reach) for edge in edges]
+        edges = [_edge(mask == label) for mask in (true, predicted)]
+        near = [ndimage.maximum_filter(edge, window) for edge in edges]
         for row, (edge, other) in enumerate(((edges[1], near[0]), (edges[0], near[1]))):
             scores[row, label] = other[edge].mean() if edge.any() else 0.0
     return scores

@@ -32,9 +32,9 @@ from keras_vit.tasks.segmentation.serving_graph import ServedSegmentation
 from keras_vit.tasks.task import Task
 from keras_vit.visualization.drawing import save_figure
 
-_AGREEING = 0.999  # of the pixels of an image
-_LARGEST = 512  # pixels of the longer side, by default
-_MEASURED = 50  # masks
+_MIN_AGREEMENT = 0.999  # of the pixels of an image
+_MAX_SIDE = 512  # pixels of the longer side, by default
+_NUM_MASKS = 50  # masks
 
 
 def masks_of(examples: data.Examples) -> Masks:
@@ -71,9 +71,9 @@ class Segmentation(DenseTask):
 
     @classmethod
     def settled(cls, config: RunConfig, examples: data.Examples) -> Task:
-        """Returns the task with the whole image seen, by default at the size of the masks."""
+        """Returns the task, which resizes whole images, by default to the size of the masks."""
         steps = zoo.constructor(config.model).config.stride
-        return cls(with_image_size(config, lambda: _mask_sizes(examples), _LARGEST, steps))
+        return cls(with_image_size(config, lambda: _mask_sizes(examples), _MAX_SIDE, steps))
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         encoder = build_encoder(self.config, dtype, examples.class_names, pooling="none")
@@ -100,8 +100,8 @@ class Segmentation(DenseTask):
 
     def agree(self, found: np.ndarray, expected: np.ndarray, close: float) -> np.ndarray:
         """Returns whether most pixels of each image have the same class."""
-        same = found.argmax(axis=-1) == expected.argmax(axis=-1)
-        return same.reshape(len(same), -1).mean(axis=1) >= _AGREEING
+        equal = found.argmax(axis=-1) == expected.argmax(axis=-1)
+        return equal.reshape(len(equal), -1).mean(axis=1) >= _MIN_AGREEMENT
 
     def draw_target(self, image: np.ndarray, target: Any, names: Sequence[str]) -> np.ndarray:
         return figures.overlay(image, target, len(names))
@@ -121,7 +121,7 @@ class Segmentation(DenseTask):
 def _mask_sizes(examples: data.Examples) -> list[tuple[int, ...]]:
     """Returns the height and width of the first masks that can be read."""
     sizes = []
-    for target in examples.targets[:_MEASURED]:
+    for target in examples.targets[:_NUM_MASKS]:
         with contextlib.suppress(ValueError, OSError):  # the audit names the file
             sizes.append(masks_of(examples).read(target).shape)
     if not sizes:

@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.detection.prediction import (
-    MOST,
+    MAX_OBJECTS,
     DetectionPrediction,
     ObjectTable,
     found_objects,
@@ -29,11 +29,11 @@ def test_objects_are_in_the_pixels_of_the_image() -> None:
 
 def test_only_the_best_objects_are_kept() -> None:
     preprocessing = Preprocessing(size=(32, 32), class_names=("a",))
-    places = np.arange(MOST + 7)
+    places = np.arange(MAX_OBJECTS + 7)
     boxes = np.stack([places // 20, places % 20, places // 20 + 0.5, places % 20 + 0.5], axis=1)
     output = np.column_stack([boxes, np.linspace(0, 1, len(boxes))]).astype("f")
     found = found_objects(output, preprocessing, (32, 32))
-    assert (len(found), found[0, 4]) == (MOST, 1)
+    assert (len(found), found[0, 4]) == (MAX_OBJECTS, 1)
 
 
 def test_boxes_that_overlap_a_better_one_are_suppressed() -> None:

@@ -341,7 +341,7 @@ def load_decoder(objective: MaskedAutoencoderObjective, tensors: dict[str, np.nd
         block.mlp.expand.set_weights(dense(f"{at}.intermediate.dense"))
         block.mlp.reduce.set_weights(dense(f"{at}.output.dense"))
     decoder.norm.set_weights(norm("decoder_norm"))
-    decoder.predict.set_weights(dense("decoder_pred"))
+    decoder.output_projection.set_weights(dense("decoder_pred"))
     assert tensors == {}
 
 

@@ -102,7 +102,7 @@ def test_every_level_begins_at_its_pixel() -> None:
     pixels = np.broadcast_to(values[:, None, None, None], (256, H, W, 1)).astype("float32")
     found = numpy(objective.mean_colors(objective.encoder.preprocessing.scale(pixels)))
     np.testing.assert_array_equal(found, np.repeat(values[:, None] // 32, PATCHES, axis=1))
-    assert objective.colors.units == 8
+    assert objective.color_classifier.units == 8
 
 
 def test_new_predictor_knows_nothing() -> None:
@@ -133,17 +133,17 @@ def test_loss_and_accuracy_count_only_corrupted_patches(
 def test_without_corruption_the_encoder_is_the_whole_model() -> None:
     model, x = random_network(pooling="none"), images(1)
     objective = MaskedPatchesObjective(model)
-    randomise(objective.colors)
+    randomise(objective.color_classifier)
     kept = np.zeros((3, 1, PATCHES), "float32")
     kept[1] = 0.95  # all that is chosen stays
     found, _ = objective.predict_colors(x, kept, training=False)
-    expected = objective.colors(model(x)[:, PREFIX:])
+    expected = objective.color_classifier(model(x)[:, PREFIX:])
     assert_close(found, expected, 2e-5)  # 4e-6 was seen
 
 
 def test_masked_patch_is_not_seen() -> None:
     objective, x = MaskedPatchesObjective(random_network(), mask_ratio=0.07), images(1)
-    randomise(objective.colors)
+    randomise(objective.color_classifier)
     hidden, seen = noise([7], {7: 0.1}), noise([7], {7: 0.95})
     changed = x.copy()
     changed[:, 4:8, 4:6] += 2
@@ -188,7 +188,7 @@ def test_two_replicas_agree_with_one_device_in_the_mean(two: Devices) -> None:
     def make(model: keras.Model) -> MaskedPatchesObjective:
         objective = MaskedPatchesObjective(model)
         kernel = np.random.default_rng(3).normal(size=(WIDTH, 512))
-        objective.colors.set_weights([kernel, np.zeros(512)])  # so that there is a loss to compare
+        objective.color_classifier.set_weights([kernel, np.zeros(512)])  # for a loss to compare
         return objective
 
     reports = [updates(make, where, x=images(12 * 10))[0] for where in (None, two)]
