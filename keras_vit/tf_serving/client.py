@@ -156,8 +156,8 @@ class Client:
                 continue
             if missing_outputs := _OUTPUTS - outputs.keys():
                 raise ServingError(
-                    f"{self.address}: the model was not exported by keras_vit: its response has no "
-                    f"{', '.join(sorted(missing_outputs))}"
+                    f"{self.address}: the model is not a classifier or a detector of keras_vit: it "
+                    f"has no {', '.join(sorted(missing_outputs))}. Use `call` for other models"
                 )
             predictions += served_predictions(outputs)
         return predictions

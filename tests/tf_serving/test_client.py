@@ -264,7 +264,7 @@ def test_a_model_of_someone_else_is_told(
     monkeypatch.setattr(fake, "predict", lambda *_: {"scores": np.zeros((1, 3))})
     with (
         Client(address) as client,
-        pytest.raises(ServingError, match="was not exported by keras_vit:"),
+        pytest.raises(ServingError, match="is not a classifier or a detector of keras_vit"),
     ):
         client.predict([b"image"])
 
