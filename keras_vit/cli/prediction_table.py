@@ -39,9 +39,9 @@ def write_table(
         path: The file to write.
         names: The columns.
         number: Number of images.
-        rows_from: Function from the index of an image to the rows of this and of all later images,
-            each with whether the image could be read.
-        identity: What determines the rows, by name; metadata of a Parquet file.
+        rows_from: Function that takes the index of the first image, and yields for each image from
+            there on its rows, and whether it could be read.
+        identity: Everything that the rows depend on, by name; also metadata of a Parquet file.
 
     Returns:
         The number of images that could not be read.

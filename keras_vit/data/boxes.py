@@ -49,7 +49,7 @@ class Boxes(TargetKind):
         return np.fromiter((Objects(*target) for target in targets), object, len(targets))
 
     def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
-        """Returns a function to the objects of an image, (M, 6), with M the maximum number."""
+        """Returns a function from an image's index to its objects, padded to the most (M, 6)."""
         counts = [len(target.rows) for target in examples.targets]
         padded = np.full((len(counts), max([1, *counts]), 6), ABSENT, np.float32)
         for rows, target, count in zip(padded, examples.targets, counts, strict=True):

@@ -37,7 +37,7 @@ class DatasetReport:
         leaks: Images with the same content, or of the same photograph, in several splits of the
             source.
         cut_off: Sentence on images of which evaluation at 224 x 224 pixels uses a small part.
-        twin_classes: Names of classes that differ only in case, outer blanks or Unicode form.
+        twin_classes: Names of classes that differ only in case, outer spaces or Unicode form.
         sizes: Smallest, median and largest height and width in pixels.
         odd_sizes: Names of images of an unusual size.
         flat: Names of images whose pixels all have the same value.
@@ -126,7 +126,7 @@ class DatasetReport:
                 map(" = ".join, self.near_duplicate_leaks),
             ),
             (
-                "Classes whose names differ only in case, outer blanks or Unicode form; move the "
+                "Classes whose names differ only in case, outer spaces or Unicode form; move the "
                 "images into one folder, or write one name in the table",
                 map(self._similar_names_text, self.twin_classes),
             ),

@@ -130,7 +130,7 @@ class Examples:
         return self.kind.classes(self, index)
 
     def similar_class_names(self) -> tuple[tuple[str, ...], ...]:
-        """Returns groups of class names that differ only in case, outer blanks or Unicode form.
+        """Returns groups of class names that differ only in case, outer spaces or Unicode form.
 
         In each group, the name with the most images is first.
         """

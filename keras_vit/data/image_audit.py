@@ -325,7 +325,7 @@ def say_notes(examples: Examples) -> None:
         say(note)
     for group in examples.similar_class_names():
         say(
-            f"Classes whose names differ only in case, outer blanks or Unicode form: {group}; "
+            f"Classes whose names differ only in case, outer spaces or Unicode form: {group}; "
             "`keras-vit data check` shows how to merge them."
         )
 

@@ -144,7 +144,7 @@ def read_header(encoded: tf.Tensor, limits: Limits, ratio: Ratio) -> Header:
     is_jpeg = tf.io.is_jpeg(encoded) & (length <= limits.max_bytes)
     sides, decoded, scanned, kind, refused = tf.cond(is_jpeg, jpeg, other)
     code = tf.constant(GOOD)
-    for found, fails in (  # the last failed check counts
+    for found, fails in (  # a later row takes precedence
         (_SCANNED, scanned),
         (_LARGE, tf.reduce_prod(decoded) > limits.max_pixels),
         (DAMAGED + kind, refused),

@@ -61,7 +61,7 @@ class Masks(TargetKind):
         return self.indices[positions]
 
     def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
-        """Returns a function to masks (H, W), uint8."""
+        """Returns a function from an image's index to its mask (H, W), uint8."""
 
         def mask(index: tf.Tensor) -> tf.Tensor:
             pixels = tf.numpy_function(lambda i: self.read(examples.targets[i]), [index], tf.uint8)

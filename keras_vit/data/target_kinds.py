@@ -107,7 +107,7 @@ class ClassIndex(TargetKind):
         return targets
 
     def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
-        """Returns a function to one-hot targets (K,), float32."""
+        """Returns a function from an image's index to its one-hot target (K,), float32."""
         targets, number = tf.constant(examples.targets), len(examples.class_names)
         return lambda index: tf.one_hot(tf.gather(targets, index), number)
 
@@ -176,7 +176,7 @@ class MultiHot(TargetKind):
         return targets.astype(np.uint8)
 
     def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
-        """Returns a function to targets (K,), float32."""
+        """Returns a function from an image's index to its target (K,), float32."""
         targets = tf.constant(examples.targets)
         return lambda index: tf.cast(tf.gather(targets, index), tf.float32)
 

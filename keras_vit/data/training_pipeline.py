@@ -79,9 +79,9 @@ def check_augmentation(augmentation: Augmentation, kind: TargetKind) -> None:
 
 
 def balanced_draws(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which images, sorted by class, an epoch with equally frequent classes draws.
+    """Returns the images that an epoch with equally frequent classes draws, sorted by class.
 
-    Also returns how often each was drawn before.
+    The second array counts how often the image was drawn before in the epoch.
 
     Examples:
         >>> balanced_draws(np.array([4, 0, 2]))

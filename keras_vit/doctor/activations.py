@@ -107,8 +107,8 @@ def _layer_statistics(context: DoctorContext) -> tuple[dict[str, float], dict[st
         class_name = type(layer).__name__.lower()  # ReLU and ELU are layers too
         if getattr(getattr(layer, "activation", None), "__name__", class_name) in _GATES:
             is_dead = np.abs(values) <= _DEAD * np.abs(_preactivations(layer, inputs))
-            units = is_dead.all(axis=tuple(range(values.ndim - 1)))  # of each channel
-            dead_units[name] = dead_units.get(name, True) & units
+            dead_channels = is_dead.all(axis=tuple(range(values.ndim - 1)))
+            dead_units[name] = dead_units.get(name, True) & dead_channels
 
     with watched(layers, watch):
         context.model(context.inputs(context.preprocessing, _OBSERVED_IMAGES), training=False)

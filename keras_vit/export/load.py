@@ -151,6 +151,7 @@ class Embeddings(Table):
     def rows(self, file: str, found: tuple[np.ndarray, str]) -> list[dict[str, Any]]:
         """Returns the table row of one image."""
         vector, message = found
+        # The shortest decimals that give the float32 values.
         embedding = None if message else [float(str(value)) for value in vector]
         return [{"file": file, "embedding": embedding, "message": message or None}]
 

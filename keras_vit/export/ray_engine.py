@@ -22,7 +22,7 @@ _BATCHES = 4  # of a task: while one is computed, the next is read
 _WATCH = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr)"
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # by default 15, which other processes would starve
+    "RAY_worker_niceness": "0",  # by default 15, so that other processes would take precedence
 }
 
 
@@ -98,7 +98,7 @@ class BatchPredictor:
 
 
 class _Answers(BatchPredictor):
-    """The answers themselves, in one row per list of images."""
+    """Returns predictions as objects, in one row per list of images."""
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> Any:
         found = np.empty(len(batch["images"]), object)

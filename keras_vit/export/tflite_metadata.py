@@ -14,7 +14,7 @@ from keras_vit import preprocessing_files
 from keras_vit.preprocessing import Preprocessing
 
 FIELD = "TFLITE_METADATA"
-# First version with GELU in int16, which has the operator version of GELU in int8.
+# First version with GELU in int16; the operator version is that of GELU in int8.
 _INT16_RUNTIME = "2.20.0"
 _IDENTIFIER = b"M001"
 

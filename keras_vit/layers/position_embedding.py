@@ -23,7 +23,7 @@ _LARGEST_TABLE = 2**24  # half in ViT-G/14 at 980 pixels; a malicious file could
 
 
 class Positions:
-    """Kind of positions. The base class has none; a subclass overrides what it needs.
+    """Kind of position embedding. The base class adds nothing; a subclass overrides what it needs.
 
     A kind can add a table to the patch tokens (`shapes`, `table`). It can also act in the attention
     of every block: `attention_inputs` computes a tensor from the grid of patches, once for all

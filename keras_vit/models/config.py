@@ -80,8 +80,8 @@ class ViTConfig:
         window_size: Side of the windows of patches in which most blocks attend, for large images
             (ViTDet); None for attention among all tokens in every block. Positions must not act in
             attention.
-        global_blocks: Number of blocks that attend among all tokens nevertheless, at equal
-            distances, the last one among them.
+        global_blocks: Number of blocks with attention among all tokens despite `window_size`:
+            evenly spaced, with the last block as one of them.
 
     Raises:
         ValueError: If a value is out of range or values contradict each other.

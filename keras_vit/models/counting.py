@@ -160,7 +160,7 @@ def convolutions(config: ViTConfig) -> list[Product]:
 
 
 def _products(config: ViTConfig) -> list[Product]:
-    """Lists all products with weights and all convolutions, first the one with the pixels."""
+    """Lists all products with weights and all convolutions, that with the pixels first."""
     t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
     products = [*convolutions(config), _patch_product(config)]
     for rows, _ in count_attended(config):

@@ -30,7 +30,7 @@ from keras_vit.visualization.html_page import Section, page, paragraph, pictures
 _NUM_SHOWN = 24  # images on the page
 _CONFIDENCE_LEVEL = 0.95  # confidence level of all intervals together
 _NAMES = ("brightness", "contrast", "saturation", "sharpness")
-_HEAD = ("quantity", "held out", "new", "difference", "95% interval", "")
+_TABLE_HEADER = ("quantity", "held out", "new", "difference", "95% interval", "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Drift:
 
     def text(self) -> str:
         """Formats the changes as a table for printing."""
-        rows = [_HEAD, *(change.row() for change in self.changes)]
+        rows = [_TABLE_HEADER, *(change.row() for change in self.changes)]
         return "\n".join(text_table(rows, "<>>>><"))
 
     def to_json(self) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _page(drift: Drift, names: Sequence[str], scores: np.ndarray, preprocessing:
         "means together with a probability of 95%."
     )
     rows = [change.row() for change in drift.changes]
-    sections = [Section("changes", "Differences", [paragraph(intro), table(_HEAD, rows)])]
+    sections = [Section("changes", "Differences", [paragraph(intro), table(_TABLE_HEADER, rows)])]
     indices = np.argsort(-scores, kind="stable")[:_NUM_SHOWN]
     contents = [Path(names[i]).read_bytes() for i in indices]
     pixels = preprocessing.to_rgb(read_pixels(contents, preprocessing))

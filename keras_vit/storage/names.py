@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow
 import pyarrow.compute
 
-_AT_ONCE = 2**16  # names of a chunk of an iteration
+_AT_ONCE = 2**16  # names that are converted at once
 
 
 class Names(Sequence[str]):
-    """Different names of files, used like a tuple of strings, with a third of its memory.
+    """Unique names of files, used like a tuple of strings in a third of its memory.
 
     Args:
         array: All names, different and sorted.

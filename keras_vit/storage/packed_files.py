@@ -56,7 +56,7 @@ class PackedFileSystem(AbstractFileSystem):
             found = self.shards.size(path) if self.shards.exists(path) else "no"
             if found != size:
                 raise ValueError(
-                    f"Every shard must have the size of the index; pack the folder again. "
+                    f"Every shard must have the size that the index states; pack the folder again. "
                     f"Received: {path} of {found} bytes, not {size}"
                 )
         self.names = index["name"].combine_chunks()

@@ -87,7 +87,7 @@ def reference(path: AnyPath) -> Any:
 
 
 class StoredFiles(Sequence[bytes]):
-    """Contents of files in object storage or packed shards, each read when it is used.
+    """Contents of files in object storage or packed shards, read one at a time when used.
 
     Args:
         folder: The folder, not a local one.

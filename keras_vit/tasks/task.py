@@ -42,7 +42,7 @@ class Predictions(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Result of an evaluation, and what figures and the evaluation page need besides it."""
+    """Result of an evaluation, and data for its figures and the evaluation page."""
 
     result: Any
     found: Any
@@ -148,7 +148,7 @@ class Task:
     served_model: ClassVar[type[ServedModel]] = ServedModel
     # Signature of the SavedModel that returns the network's output for encoded images.
     compared_signature: ClassVar[str] = "serving_default"
-    # Whether models do not name the task, as those of earlier versions do not.
+    # Whether saved models omit the name of the task, as models of earlier versions do.
     unnamed: ClassVar[bool] = False
     # Splits the images; returns the indices of the training and the validation images.
     split = staticmethod(data.split)

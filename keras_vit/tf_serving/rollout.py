@@ -107,14 +107,14 @@ class Rollout:
             version: Version newer than the stable one, with a folder in the model's base path.
 
         Raises:
-            ValueError: If it is not newer, or no version can be the stable one.
+            ValueError: If the version is not newer, or no older version is available.
             RuntimeError: If the server does not load the version.
         """
         stable = self.labels().get(STABLE) or self._previous(version)
         if stable is None or stable >= version:
             raise ValueError(
-                "`version` must be newer than the stable version (without one, than an available "
-                f"version). Received: version={version}, stable {stable or 'none'}, "
+                "`version` must be newer than the stable version, or than an available version if "
+                f"none is stable. Received: version={version}, stable {stable or 'none'}, "
                 f"available {sorted(self._versions())}"
             )
         self._move({stable, version}, {STABLE: stable, CANARY: version})
@@ -174,7 +174,7 @@ class Rollout:
     def _move(self, versions: Set[int], labels: Mapping[str, int]) -> None:
         old_config, old_labels = Path(self.config).read_text(encoding="utf-8"), self.labels()
         all_versions = self._versions() | versions
-        earlier_states = set(self.status())  # with errors, reported until the next attempt
+        earlier_states = set(self.status())  # reports errors until the next attempt
 
         def is_loaded() -> bool:
             states = set(self.status())

@@ -39,46 +39,46 @@ class JaxSteps:
         return logs, (trainable, non_trainable, optimizer_variables, metrics)
 
     def test_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
-        trainable, *updated = state
+        trainable, *states = state
         batch = self.unpack(data)
-        _, (non_trainable, metrics) = self._sum_of_losses(trainable, updated, batch, training=False)
+        _, (non_trainable, metrics) = self._sum_of_losses(trainable, states, batch, training=False)
         with self._scope(self.metrics_variables, metrics):
             logs = {metric.name: metric.result() for metric in self.test_metrics}
         return logs, (trainable, non_trainable, metrics)
 
     def _gradients(
-        self: Any, trainable: Any, updated: Any, batch: Any, scale: Any
+        self: Any, trainable: Any, states: Any, batch: Any, scale: Any
     ) -> tuple[Any, tuple[Any, Any]]:
         """Returns the gradients of the mean loss multiplied by `scale`, and the updated states.
 
-        `updated` has the values of the non-trainable variables and of the metrics.
+        `states` are the values of the non-trainable variables and of the metrics.
         """
         total = jnp.sum(batch[2])
 
-        def loss(trainable: Any, updated: Any, part: Any) -> tuple[Any, Any]:
-            summed, updated = self._sum_of_losses(trainable, updated, part, training=True)
-            return summed / total * scale, updated
+        def loss(trainable: Any, states: Any, part: Any) -> tuple[Any, Any]:
+            summed, states = self._sum_of_losses(trainable, states, part, training=True)
+            return summed / total * scale, states
 
         gradient = jax.grad(loss, has_aux=True)
         if self.accumulation_steps == 1:
-            return gradient(trainable, updated, batch)
+            return gradient(trainable, states, batch)
 
         def step(carry: Any, part: Any) -> tuple[Any, None]:
-            gradients, updated = carry
-            part_gradients, updated = gradient(trainable, updated, part)
-            return ([a + b for a, b in zip(gradients, part_gradients, strict=True)], updated), None
+            gradients, states = carry
+            part_gradients, states = gradient(trainable, states, part)
+            return ([a + b for a, b in zip(gradients, part_gradients, strict=True)], states), None
 
         zeros = [jnp.zeros_like(v) for v in trainable]
-        carry, _ = jax.lax.scan(step, (zeros, updated), _parts(batch, self.accumulation_steps))
+        carry, _ = jax.lax.scan(step, (zeros, states), _parts(batch, self.accumulation_steps))
         return carry
 
     def _sum_of_losses(
-        self: Any, trainable: Any, updated: Any, batch: Any, training: bool
+        self: Any, trainable: Any, states: Any, batch: Any, training: bool
     ) -> tuple[Any, tuple[Any, ...]]:
         x, y, weight = batch
         groups = (self.trainable_variables, self.non_trainable_variables, self.metrics_variables)
         variables = [v for group in groups for v in group]
-        values = [v for group in (trainable, *updated) for v in group]
+        values = [v for group in (trainable, *states) for v in group]
         with self._scope(variables, values) as scope:
             losses, outputs = self.objective.example_losses(x, y, training=training)
             self.update_metrics(jax.lax.stop_gradient(losses), y, outputs, weight)

@@ -76,7 +76,7 @@ class DetectionPrediction(Prediction):
         names: Names of the classes.
         find: Function from the height and width of the upright image to its objects, see
             `found_objects`.
-        message: The reason, or an empty string.
+        message: Why the image could not be read; empty for a readable image.
     """
 
     names: Sequence[str]

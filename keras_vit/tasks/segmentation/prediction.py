@@ -26,7 +26,7 @@ class SegmentationPrediction(Prediction):
     Args:
         logits: Logits of the classes (h, w, K).
         preprocessing: Preprocessing of the model.
-        message: The reason, or an empty string.
+        message: Why the image could not be read; empty for a readable image.
     """
 
     logits: np.ndarray
