@@ -220,7 +220,7 @@ def test_steps_that_make_no_sense_are_refused(config: Path, server: ModelServer)
     found.canary(2)
     found.promote()
     with pytest.raises(
-        ValueError, match=r"newer than the stable version .*Received: version=2, stable 2, "
+        ValueError, match=r"newer than the stable version, .*Received: version=2, stable 2, "
     ):
         found.canary(2)
     before = config.read_bytes()
