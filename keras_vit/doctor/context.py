@@ -138,7 +138,7 @@ class DoctorContext:
 
     @property
     def correct(self) -> np.ndarray:
-        """Whether the prediction for each image is correct, bool (N,)."""
+        """Returns whether the prediction for each image is correct, bool (N,)."""
         return self.predicted == self.labels
 
     @property
