@@ -24,46 +24,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "notebooks/*.ipynb", "benchmarks/results/*.md")
 RATES = ROOT / "benchmarks" / "results" / "peers_2026-11-23.json"
 TYPER = ("-m", "typer", "keras_vit.cli.app", "utils", "docs", "--name", "keras-vit")
-# Prints size, operations and best weights of every constructor as JSON.
-MODELS = """
-import json
-from keras_vit import models, zoo
-from keras_vit.weights import list_weights
-rows = []
-for name, build in zoo.CONSTRUCTORS.items():
-    weights = list_weights(name)
-    best = max((w for w in weights if w.top1), key=lambda w: w.top1, default=None)
-    size = (build.config.usual_size, models.count_parameters(build.config))
-    operations = models.count_flops(build.config)
-    shown = best and [best.name, best.top1, best.license]
-    drawn = max((w.top1 for w in weights if w.top1 and w.image_size == 224), default=None)
-    rows.append([name, *size, operations, len(weights), shown, drawn])
-print(json.dumps(rows))
-"""
-# Prints the public names of packages and the first lines of their docstrings as JSON.
-SUMMARIES = """
-import importlib, inspect, json, sys
-packages = map(importlib.import_module, sys.argv[1:])
-print(json.dumps({
-    package.__name__: {
-        name: (inspect.getdoc(getattr(package, name)) or "").partition("\\n")[0]
-        for name in package.__all__
-    }
-    for package in packages
-}))
-"""
-# Prints name, default and description of every field of a recipe and its augmentation as JSON.
-SETTINGS = """
-import inspect, json, re
-from keras_vit import data, training
-rows = []
-for values in (training.Recipe(), data.Augmentation()):
-    listed = inspect.getdoc(values).partition("Args:\\n")[2].partition("\\n\\n")[0]
-    for name, text in re.findall(r"^    (\\w+): (.*?)(?=^    \\w|\\Z)", listed, re.M | re.S):
-        if name != "augmentation":
-            rows.append([name, getattr(values, name), " ".join(text.split())])
-print(json.dumps(rows))
-"""
+TABLES = str(ROOT / ".ci" / "site_tables.py")
 # The text and the target of a link or an image.
 _LINK = re.compile(r"(!?)\[([^\]\[`]*(?:`[^`]*`[^\]\[`]*)*)\]\(([^)\s]+)\)")
 
@@ -79,7 +40,7 @@ def on_files(files: Files, config: Any) -> Files:
     }
     pages = re.findall(r"api/([\w.]+)\.md", str(config["nav"]))
     packages = [name if name == "keras_vit" else f"keras_vit.{name}" for name in pages]
-    for package, names in json.loads(_run("-c", SUMMARIES, *packages)).items():
+    for package, names in json.loads(_run(TABLES, "summaries", *packages)).items():
         generated[f"api/{package.removeprefix('keras_vit.')}.md"] = _reference(package, names)
     generated["models.md"], generated["images/models.svg"] = _models()
     for uri, content in generated.items():
@@ -167,7 +128,7 @@ def _models() -> tuple[str, str]:
         "|---" * len(columns) + "|",
     ]
     points: dict[str, list[tuple[str, float, float]]] = {"float32": [], "bfloat16": []}
-    for name, size, parameters, flops, weights, best, top1 in json.loads(_run("-c", MODELS)):
+    for name, size, parameters, flops, weights, best, top1 in json.loads(_run(TABLES, "models")):
         short = {"ViTTi16": "Ti", "ViTS16": "S", "ViTB16": "B"}.get(name, "")
         cells = [f"`{name}`", " x ".join(map(str, size)), f"{parameters / 1e6:.1f} M"]
         cells += [f"{flops / 1e9:.1f}", str(weights)]
@@ -212,7 +173,7 @@ def _settings() -> str:
         "| name | default | |",
         "|---|---|---|",
     ]
-    for name, default, text in json.loads(_run("-c", SETTINGS)):
+    for name, default, text in json.loads(_run(TABLES, "settings")):
         lines.append(f"| `{name}` | `{json.dumps(default)}` | {text} |")
     return "\n".join(lines) + "\n\n</div>\n"
 
