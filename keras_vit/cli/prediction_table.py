@@ -99,7 +99,7 @@ def _write_parts(
                 yield from of_image
 
         temporary = folder / "unfinished"
-        _PART_WRITERS[suffix](temporary, names, rows(), sorted(folder.glob(_PARTS))[:1])
+        _PART_WRITERS[suffix](temporary, names, rows())
         os.replace(temporary, folder / f"{index:08d}-{unreadable}.part")
         failed += unreadable
     return failed
@@ -109,42 +109,32 @@ def _text(path: Path) -> IO[str]:
     return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
 
 
-def _csv(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
+def _csv(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     with _text(path) as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writerows({name: csv_cell(v) for name, v in row.items()} for row in rows)
 
 
-def _json_lines(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
+def _json_lines(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     with _text(path) as file:
         for row in rows:
             file.write(json.dumps({n: row[n] for n in names if row.get(n) is not None}) + "\n")
 
 
-def _json(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
+def _json(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     with _text(path) as file:
         file.writelines(f"{json.dumps(row)},\n" for row in rows)
 
 
-def _parquet(path: Path, names: list[str], rows: Iterable[Row], first: list[Path]) -> None:
+def _parquet(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     import pyarrow
     from pyarrow import parquet
 
     part = list(rows)
-
-    def kind(name: str) -> Any:
-        if name == "embedding":
-            return pyarrow.list_(pyarrow.float32())
-        texts = ("file", "label", "prediction", "present", "message")
-        number = any(isinstance(row.get(name), float) for row in part)
-        return pyarrow.float32() if number or not name.startswith(texts) else pyarrow.string()
-
-    schema = pyarrow.schema([(name, kind(name)) for name in names])
-    if first:
-        schema = parquet.read_schema(first[0])
     for row in part:
         row["file"] = row["file"].encode(errors="backslashreplace").decode()
-    parquet.write_table(pyarrow.Table.from_pylist(part, schema), path)
+    columns = {name: pyarrow.array([row.get(name) for row in part]) for name in names}
+    parquet.write_table(pyarrow.table(columns), path)
 
 
 def _join_text(parts: list[Path], path: Path, before: str = "") -> None:
@@ -176,11 +166,17 @@ def _join_parquet(
     import pyarrow
     from pyarrow import parquet
 
-    schema = parquet.read_schema(parts[0]).with_metadata(identity)
+    schemas = map(parquet.read_schema, parts)  # a column without values in a part has no type
+    unified = pyarrow.unify_schemas(schemas, promote_options="permissive")
+    single = pyarrow.float32()
+    types = {"double": single, "list<element: double>": pyarrow.list_(single)}
+    types["null"] = pyarrow.string()
+    fields = [(field.name, types.get(str(field.type), field.type)) for field in unified]
+    schema = pyarrow.schema(fields, identity)
     with parquet.ParquetWriter(path, schema) as writer:
         for start in range(0, len(parts), PARTS_OF_A_ROW_GROUP):
             some = map(parquet.read_table, parts[start : start + PARTS_OF_A_ROW_GROUP])
-            writer.write_table(pyarrow.concat_tables(some).cast(schema))
+            writer.write_table(pyarrow.concat_tables(part.cast(schema) for part in some))
 
 
 _PART_WRITERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet, ".json": _json}

@@ -192,3 +192,33 @@ def test_names_that_are_not_utf_8_are_written_to_parquet(tmp_path: Path) -> None
     table = Scores(LABELS)
     write(tmp_path / "a.parquet", table.columns, [table.rows("x\udcff.png", GOOD)[0]])
     assert parquet.read_table(tmp_path / "a.parquet")["file"].to_pylist() == [r"x\udcff.png"]
+
+
+def test_columns_of_parquet_have_the_types_of_their_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction_table, "IMAGES_OF_A_PART", 2)
+    empty = {"file": "a.jpg", "message": "unreadable"}
+    values = {
+        "class": "car",
+        "set_size": 2,
+        "in_distribution": True,
+        "left": 0.5,
+        "embedding": [1.5],
+    }
+    rows = [empty, empty, {"file": "b.jpg", **values}]
+    names = ["file", *values, "message", "nothing"]
+    write(tmp_path / "a.parquet", names, map(dict, rows), 3)
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.to_pylist() == [{**dict.fromkeys(names), **row} for row in rows]
+    types = (
+        "string",
+        "string",
+        "int64",
+        "bool",
+        "float",
+        "list<element: float>",
+        "string",
+        "string",
+    )
+    assert tuple(map(str, table.schema.types)) == types

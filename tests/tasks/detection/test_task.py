@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
+from pyarrow import parquet
 
 from keras_vit import training
 from keras_vit.data.boxes import Objects
@@ -138,6 +139,7 @@ def test_predict_writes_boxes_and_pictures(
     assert {row["image_id"] for row in results} == set(range(24))
     assert {row["category_id"] for row in results} == {1, 2}
     assert call(*given, tmp_path / "found.parquet")[0] == 1
+    assert parquet.read_table(tmp_path / "found.parquet").to_pylist()[-1]["message"]
 
 
 def test_files_are_compared_by_boxes_or_by_average_precision() -> None:
