@@ -6,6 +6,7 @@ of the upright image, up to their outer edges.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from itertools import compress
@@ -15,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.geometry import Geometry, cut_boxes
-from keras_vit.data.target_kinds import Examples, TargetKind, size_mismatch
+from keras_vit.data.target_kinds import Examples, TargetKind, model_classes, size_mismatch
 
 ABSENT = -1.0  # class of the rows that pad a target
 
@@ -80,6 +81,15 @@ class Boxes(TargetKind):
     def counts(self, examples: Examples) -> np.ndarray:
         """Returns the number of images with each class (K,)."""
         return self.indicators(examples).sum(axis=0, dtype=np.int64)
+
+    def with_classes(self, examples: Examples, class_names: tuple[str, ...]) -> Examples:
+        """Returns the dataset with the classes of a model, which must have those that occur."""
+        occurring = np.flatnonzero(self.counts(examples))
+        order = model_classes(class_names, examples.class_names, occurring)
+        targets = [target._replace(rows=target.rows.copy()) for target in examples.targets]
+        for target in targets:
+            target.rows[:, 4] = order[target.rows[:, 4].astype(int)]
+        return dataclasses.replace(examples, targets=targets, class_names=class_names)
 
     def check_trainable(self, examples: Examples) -> None:
         """Raises `ValueError` if no image has an object."""

@@ -149,6 +149,12 @@ class Examples:
         columns = {name: take(values, indices) for name, values in self.columns.items()}
         return dataclasses.replace(self, targets=targets, columns=columns, **fields)
 
+    def with_classes(self, class_names: Sequence[str] | None) -> Examples:
+        """Returns the dataset with the classes of a model, matched by name; None for unknown."""
+        if class_names is None or tuple(class_names) == self.class_names:
+            return self
+        return self.kind.with_classes(self, tuple(class_names))
+
     def places(self) -> list[str]:
         """Returns the path or URL of each image that is not in memory."""
         if isinstance(self.encoded, StoredFiles):

@@ -5,6 +5,8 @@ Letters: H, W height and width of an upright image; K classes.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +17,7 @@ from PIL import Image
 
 from keras_vit.arguments import shortlist
 from keras_vit.data.geometry import Geometry, cut_mask
-from keras_vit.data.target_kinds import Examples, TargetKind, size_mismatch
+from keras_vit.data.target_kinds import Examples, TargetKind, model_classes, size_mismatch
 from keras_vit.storage.paths import AnyPath, to_path
 
 IGNORED = 255  # class of pixels that count in no loss and in no score
@@ -91,6 +93,14 @@ class Masks(TargetKind):
         for target in examples.targets:
             counts += np.bincount(self.read(target).ravel(), minlength=256)
         return counts[: len(examples.class_names)]
+
+    def with_classes(self, examples: Examples, class_names: tuple[str, ...]) -> Examples:
+        """Returns the dataset with the classes of a model, which must have all of its classes."""
+        number, kind = len(examples.class_names), copy.copy(self)
+        order = np.full(256, IGNORED, np.uint8)
+        order[:number] = model_classes(class_names, examples.class_names, np.arange(number))
+        kind.indices = order[self.indices]
+        return dataclasses.replace(examples, class_names=class_names, target_kind=kind)
 
     def check_trainable(self, examples: Examples) -> None:
         """Raises `ValueError` unless there are pixels of at least two classes."""

@@ -5,13 +5,14 @@ Letters: N images, K classes.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.arguments import shortlist
+from keras_vit.arguments import nearest, shortlist
 from keras_vit.data.geometry import Geometry
 
 Examples = Any  # a `keras_vit.data.Examples`, which imports this module
@@ -74,6 +75,10 @@ class TargetKind:
         """Returns whether the targets of identical images are equal."""
         return len({np.asarray(target).tobytes() for target in targets}) == 1
 
+    def with_classes(self, examples: Examples, class_names: tuple[str, ...]) -> Examples:
+        """Returns the dataset with the classes of a model, where targets are indices of classes."""
+        return examples
+
     def check_trainable(self, examples: Examples) -> None:
         """Raises `ValueError` if a model cannot be trained on the targets."""
 
@@ -91,6 +96,37 @@ def size_mismatch(what: str, target: tuple[int, int], sides: tuple[int, int]) ->
         return None
     hint = "; it must be upright, as the image is shown" if target[::-1] == sides else ""
     return f"{what}: {target[0]} x {target[1]}, not {sides[0]} x {sides[1]} (height x width){hint}"
+
+
+def model_classes(
+    model_names: Sequence[str], class_names: Sequence[str], occurring: np.ndarray
+) -> np.ndarray:
+    """Returns the index of each class of a dataset among those of a model, matched by name.
+
+    Args:
+        model_names: Name of each class of the model.
+        class_names: Name of each class of the dataset.
+        occurring: Indices of the classes that the model must have; 0 is returned for all others.
+
+    Raises:
+        ValueError: If the model lacks a class that occurs, or has its name more than once.
+    """
+    names = [class_names[index] for index in occurring]
+    for problem, wrong in (
+        ("lacks", [name for name in names if name not in model_names]),
+        ("has more than one", [name for name in names if tuple(model_names).count(name) > 1]),
+    ):
+        if wrong:
+            hint = nearest(wrong[0], set(model_names) - {wrong[0]})
+            raise ValueError(
+                "`examples` must contain only classes that the model has exactly once; the "
+                f"model {problem}: {shortlist(wrong, shown=20)}.{hint} Evaluate on data "
+                "with the classes that the model was trained on. Received: a model with the "
+                f"classes {shortlist(model_names, shown=20)}"
+            )
+    indices = np.zeros(len(class_names), int)
+    indices[occurring] = [tuple(model_names).index(name) for name in names]
+    return indices
 
 
 class ClassIndex(TargetKind):
@@ -251,6 +287,17 @@ class Numbers(TargetKind):
     def text(self, examples: Examples, index: int) -> str:
         """Returns the numbers, joined by `|`."""
         return "|".join(f"{value:.9g}" for value in examples.targets[index])
+
+    def with_classes(self, examples: Examples, class_names: tuple[str, ...]) -> Examples:
+        """Returns the dataset with the numbers that a model predicts, in their order."""
+        if missing := [name for name in class_names if name not in examples.class_names]:
+            raise ValueError(
+                "`data` must have a column for each number that the model predicts. Received: "
+                f"{examples.source} without {missing}"
+            )
+        columns = [examples.class_names.index(name) for name in class_names]
+        targets = examples.targets[:, columns]
+        return dataclasses.replace(examples, targets=targets, class_names=class_names)
 
     def check_trainable(self, examples: Examples) -> None:
         """Raises `ValueError` if a target is the same for all images."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_vit import arguments
+from keras_vit.data.target_kinds import model_classes
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
@@ -44,23 +44,8 @@ def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
     multi_label = labels.ndim == 2
     if model_labels is None or tuple(model_labels) == tuple(examples.class_names):
         return labels
-    model_labels = tuple(model_labels)
     indices = np.flatnonzero(labels.any(axis=0)) if multi_label else np.unique(labels)
-    occurring = [examples.class_names[index] for index in indices]
-    for problem, names in (
-        ("lacks", [name for name in occurring if name not in model_labels]),
-        ("has more than one", [name for name in occurring if model_labels.count(name) > 1]),
-    ):
-        if names:
-            hint = arguments.nearest(names[0], set(model_labels) - {names[0]})
-            raise ValueError(
-                "`examples` must contain only classes that the model has exactly once; the "
-                f"model {problem}: {arguments.shortlist(names, shown=20)}.{hint} Evaluate on data "
-                "with the classes that the model was trained on. Received: a model with the "
-                f"classes {arguments.shortlist(model_labels, shown=20)}"
-            )
-    outputs_of_classes = np.zeros(len(examples.class_names), int)
-    outputs_of_classes[indices] = [model_labels.index(name) for name in occurring]
+    outputs_of_classes = model_classes(model_labels, examples.class_names, indices)
     if not multi_label:
         return outputs_of_classes[labels]
     aligned = np.zeros((len(labels), len(model_labels)), labels.dtype)

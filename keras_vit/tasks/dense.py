@@ -13,6 +13,7 @@ import numpy as np
 import PIL.Image
 
 from keras_vit import data, files
+from keras_vit.models import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
@@ -94,6 +95,7 @@ class DenseTask(Task):
 
     def evaluate(self, model: keras.Model, examples: data.Examples, **options: Any) -> Evaluation:
         """Evaluates a trained model; computes the worst images again, instead of keeping all."""
+        examples = examples.with_classes(preprocessing_of(model).class_names)
         pairs = self.pairs(model, examples, **options)
         report = self.report_kind.of(examples.class_names, pairs)
         worst = examples.subset(report.worst[:SHOWN])

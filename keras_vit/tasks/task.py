@@ -256,6 +256,7 @@ class Task:
     ) -> Predictions:
         """Computes the outputs of a trained model for labeled images."""
         network, preprocessing = self.prediction_network(model)
+        examples = examples.with_classes(preprocessing.class_names)
         outputs = network_outputs(network, preprocessing, examples, batch_size, verbose)
         return Predictions(examples.kind.loaded(examples), outputs, preprocessing)
 

@@ -69,3 +69,13 @@ def test_boxes_that_cannot_be_used_are_named() -> None:
         "its numbers are not finite",
     ]
     assert clipped[1].tolist() == [0, 0, 2, 2]
+
+
+def test_objects_of_a_dataset_get_the_classes_of_a_model() -> None:
+    aligned = EXAMPLES.with_classes(["dog", "owl", "cat"])  # without ants, of which there are none
+    assert [aligned.shown(index) for index in range(3)] == [("dog", "cat"), (), ("dog",)]
+    assert aligned.targets[0].rows[:, 4].tolist() == [0, 2]
+    np.testing.assert_array_equal(EXAMPLES.targets[0].rows, ROWS)
+    assert EXAMPLES.with_classes(None) is EXAMPLES.with_classes(EXAMPLES.class_names) is EXAMPLES
+    with pytest.raises(ValueError, match="the model lacks: dog"):
+        EXAMPLES.with_classes(["cat", "owl"])

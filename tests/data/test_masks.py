@@ -8,6 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from keras_vit.data import Examples
 from keras_vit.data.masks import IGNORED, Masks
 
 pytestmark = pytest.mark.tensorflow
@@ -76,3 +77,21 @@ def test_mutated_masks_are_read_or_refused(tmp_path: Path) -> None:
             assert str(error).startswith("the mask ")  # noqa: PT017
             refused += 1
     assert refused > 150
+
+
+def test_masks_of_a_dataset_get_the_classes_of_a_model(tmp_path: Path) -> None:
+    PIL.Image.fromarray(CLASSES).save(tmp_path / "a.png")
+    examples = Examples(
+        names=("a",),
+        targets=[str(tmp_path / "a.png")],
+        class_names=("road", "car", "tree"),
+        source="memory",
+        encoded=(b"1",),
+        target_kind=Masks([0, 1, 2]),
+    )
+    aligned = examples.with_classes(["car", "sky", "tree", "road"])
+    (mask,) = aligned.kind.loaded(aligned)
+    np.testing.assert_array_equal(mask, [[3, 0, 2], [2, 0, IGNORED]])
+    np.testing.assert_array_equal(examples.kind.loaded(examples)[0], CLASSES)
+    with pytest.raises(ValueError, match="the model lacks: tree"):
+        examples.with_classes(["car", "road"])

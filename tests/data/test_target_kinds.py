@@ -140,3 +140,15 @@ def test_numbers_are_finite_and_named(masked: Examples) -> None:
     same = dataclasses.replace(numbers, targets=values * [1, 0])
     with pytest.raises(ValueError, match="with the same value of "):
         NUMBERS.check_trainable(same)
+
+
+def test_numbers_of_a_dataset_are_ordered_as_a_model_predicts_them(masked: Examples) -> None:
+    values = np.arange(24).reshape(12, 2) / 7
+    names = ("height", "width")
+    numbers = dataclasses.replace(masked, targets=values, class_names=names, target_kind=NUMBERS)
+    np.testing.assert_array_equal(
+        numbers.with_classes(names[::-1]).targets, numbers.targets[:, ::-1]
+    )
+    assert numbers.with_classes(["width"]).targets.tolist() == numbers.targets[:, 1:].tolist()
+    with pytest.raises(ValueError, match=r"a column for each number .* without \['age'\]"):
+        numbers.with_classes(["height", "age"])

@@ -52,7 +52,8 @@ class CocoMasks(Masks):
 
     def read(self, target: _Target) -> np.ndarray:
         """Returns the classes of the pixels (H, W); small objects cover large ones."""
-        pixels = np.zeros((target.image["height"], target.image["width"]), np.uint8)
+        sides = target.image["height"], target.image["width"]
+        pixels = np.full(sides, self.indices[0], np.uint8)
         areas = []
         for annotation in target.annotations:
             if not annotation["segmentation"]:
@@ -63,7 +64,8 @@ class CocoMasks(Masks):
                 number = annotation["id"]
                 raise ValueError(f"annotation {number} cannot be drawn: {error}") from error
             crowd = annotation.get("iscrowd", 0)
-            areas.append((area, IGNORED if crowd else self.classes_of[annotation["category_id"]]))
+            label = self.indices[self.classes_of[annotation["category_id"]]]
+            areas.append((area, IGNORED if crowd else label))
         for area, label in sorted(areas, key=lambda pair: -pair[0].sum()):
             pixels[area] = label
         return pixels

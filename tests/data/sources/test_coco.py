@@ -53,6 +53,11 @@ def test_polygons_rle_and_crowds_become_classes(tmp_path: Path) -> None:
         assert np.count_nonzero(mask == 0) == 48 - 6 - 16
         assert found.kind.problem(found, 0, (6, 8)) is None
         assert found.subset([0]).kind.text(found, 0)
+        aligned = found.with_classes(["dog", "cat", "background"])
+        np.testing.assert_array_equal(
+            aligned.kind.read(found.targets[0]),  # type: ignore[attr-defined]
+            np.where(mask == IGNORED, IGNORED, np.array([2, 1, 0])[mask % IGNORED]),
+        )
 
 
 def test_splits_are_named_by_their_folders(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.detection.task import Detection
+from keras_vit.tasks.evaluate import evaluate
+from keras_vit.tasks.run_data import Run
 from keras_vit.tasks.task import Predictions
 from tests.cli.commands import Call, with_places
 from tests.tasks.detection.conftest import TASK, write_rectangles
@@ -78,6 +81,14 @@ def test_detection_passes_a_command(
     places = {"RUN": run, "DATA": rectangles, "OUT": tmp_path / "out"}
     code, _, message = call(*with_places(command, places))
     assert code == 0, message
+
+
+def test_classes_of_other_data_are_matched_by_name(run: Path, rectangles: Path) -> None:
+    model, examples = Run(run).model(), load_boxes(rectangles)
+    names = examples.class_names[::-1]
+    reordered = dataclasses.replace(examples.with_classes(names), source="reordered")
+    expected, found = (evaluate(model, data, verbose=0) for data in (examples, reordered))
+    assert found.to_json() == expected.to_json()
 
 
 @pytest.mark.parametrize("command", ["explain", "doctor"])
