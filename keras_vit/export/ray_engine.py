@@ -185,5 +185,5 @@ def predict(
 def _portable(image: Any) -> Any:
     """Returns a small reference to an image that does not depend on the current folder."""
     if isinstance(image, StoredFile):
-        return StoredFile(image.files.subset([image.place]), 0)
+        return StoredFile(image.files.subset([image.position]), 0)
     return image if str(image).startswith(URL_SCHEMES) else os.path.abspath(image)
