@@ -32,7 +32,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import class_rows
 from keras_vit.tasks.registry import of, trained_model
 from keras_vit.tasks.task import Table
-from keras_vit.weights.containers.guards import LARGEST_JSON
+from keras_vit.weights.containers.guards import MAX_JSON_BYTES
 from keras_vit.weights.whole_models import load_model
 
 _MAX_THREADS = 4  # of runtimes other than TensorFlow
@@ -261,7 +261,7 @@ def _invalid_export_error(path: Path) -> ValueError:
 
 def _read_tflite_json(path: Path) -> bytes:
     with zipfile.ZipFile(path) as archive, archive.open(preprocessing_files.PREPROCESSING) as file:
-        return file.read(LARGEST_JSON)
+        return file.read(MAX_JSON_BYTES)
 
 
 def _read_onnx_json(path: Path) -> str:

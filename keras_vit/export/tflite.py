@@ -76,7 +76,7 @@ QUANTIZATIONS = {
 
 CALIBRATED = {name for name, quantization in QUANTIZATIONS.items() if quantization.calibrated}
 #: Written by default: for GPUs and for CPUs.
-USUAL = ("float16", "dynamic_range")
+DEFAULT_QUANTIZATIONS = ("float16", "dynamic_range")
 
 
 def quantizations_of(model: keras.Model) -> tuple[str, ...]:
