@@ -42,16 +42,14 @@ def predict(
         bool, opt.option("With --to: write the probability of every class.", "--all")
     ] = False,
     embed: Annotated[
-        bool,
-        opt.option("With --to: write the features before the classifier.", "--embed"),
+        bool, opt.option("With --to: write the features before the classifier.", "--embed")
     ] = False,
     top: Annotated[int, opt.option("Number of classes to print.", min=1)] = 3,
     constructor: opt.ConstructorOption = None,
     image_size: opt.SizeOption = None,
     batch_size: Annotated[int | None, opt.batch_size(show_default="32; 16 with --server")] = None,
     trust: Annotated[
-        bool,
-        opt.option("Run a SavedModel whose operators can read and write any file.", "--trust"),
+        bool, opt.option("Run a SavedModel whose operators can read and write any file.", "--trust")
     ] = False,
     engine: Annotated[
         choices.Engine | None,

@@ -165,7 +165,7 @@ def _join_csv(parts: list[Path], path: Path, columns: list[str], identity: dict[
 
 def _join_json(parts: list[Path], path: Path, columns: list[str], identity: dict[str, str]) -> None:
     _join_text(parts, path, "[\n")
-    with path.open("rb+") as file:  # without the last comma
+    with path.open("rb+") as file:  # replaces the last comma
         file.seek(-2, os.SEEK_END)
         ending = b"[\n]\n" if file.read() == b"[\n" else b"\n]\n"
         file.seek(-2, os.SEEK_END)

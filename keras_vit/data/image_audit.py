@@ -128,8 +128,8 @@ class ImageAudit:
     def remedy(self, source: str) -> str:
         """Returns a hint on how to handle the unusable images of a data source."""
         skip = "train without the images with --on-bad-image skip."
-        refused = {f"is {kind}" for kind in image_reading.REFUSED}
-        if (refused | CONVERTIBLE) & {reason for _, reason in self.bad}:
+        convertible = CONVERTIBLE | {f"is {kind}" for kind in image_reading.REFUSED}
+        if any(reason in convertible for _, reason in self.bad):
             return (
                 "Convert the images with "
                 f"`{arguments.command('data', 'convert', source, 'NEW_FOLDER')}`, or {skip}"

@@ -336,7 +336,7 @@ def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
 
     @tf.autograph.experimental.do_not_convert
     def inspect_image(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
-        return _inspect_limited(image, 16 * LOCAL.max_pixels)  # of a JPEG decoded at 1/4
+        return _inspect_limited(image, 16 * LOCAL.max_pixels)  # a JPEG may be decoded at 1/4
 
     images = tf.data.Dataset.from_tensors(encoded).map(inspect_image)
     images = images.ignore_errors().concatenate(tf.data.Dataset.from_tensors(damaged))

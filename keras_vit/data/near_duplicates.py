@@ -25,13 +25,10 @@ _MAX_CANDIDATES = 8  # images compared with each image, at most
 #: Largest number of images whose contents are compared.
 MAX_COMPARED = 50_000
 _BLOCK_SIZE = 256  # images compared with all others at a time
-_NUM_CROP_SIZES = 7  # sizes of a crop on one side of an image: 0, 1/80, ..., 6/80 of the side
+_CROP_SIZES = 7  # sizes of a crop on one side of an image: 0, 1/80, ..., 6/80 of the side
 _EIGHTIETH = THUMBNAIL_SIDE / 80
 # Crops in eightieths of the side, (before, after) of rows and of columns: none, all sides, corners.
-_CROPS = (
-    *(((n, n), (n, n)) for n in (0, 2, 4)),
-    *itertools.product(((0, 4), (4, 0)), repeat=2),
-)
+_CROPS = (*(((n, n), (n, n)) for n in (0, 2, 4)), *itertools.product(((0, 4), (4, 0)), repeat=2))
 _EDITED = re.compile(r"([ _.-](edited|bearbeitet|cover|copy|kopie)|~\d+|[ _.-]burst[ _-]?\d+.*)+$")
 _COPY = re.compile(r" ?\((\d+)\)$")
 
@@ -99,10 +96,10 @@ def _crop_matrix(cells: int, before: int, after: int) -> np.ndarray:
 
 # Matrices (49, 24, 48) of all crops; the crop (before, after) has the index 7 * before + after.
 _CROP_MATRICES = np.stack(
-    [_crop_matrix(_FINE_SIDE, *n) for n in itertools.product(range(_NUM_CROP_SIZES), repeat=2)]
+    [_crop_matrix(_FINE_SIDE, *n) for n in itertools.product(range(_CROP_SIZES), repeat=2)]
 )
 _CROP_INDICES = np.array(
-    [[_NUM_CROP_SIZES * before + after for before, after in crop] for crop in _CROPS]
+    [[_CROP_SIZES * before + after for before, after in crop] for crop in _CROPS]
 )
 
 

@@ -30,7 +30,7 @@ from keras_vit.models.features import representation
 from keras_vit.models.inference_runtime import predictor_graph
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import class_rows
-from keras_vit.tasks.registry import of, trained_model
+from keras_vit.tasks.registry import task_of, trained_model
 from keras_vit.tasks.task import Table
 from keras_vit.weights.containers.guards import MAX_JSON_BYTES
 from keras_vit.weights.whole_models import load_model
@@ -211,7 +211,7 @@ def _saved_model_predictor(folder: Path, trust: bool) -> Predictor:
         path = assets / preprocessing_files.THRESHOLDS
         thresholds = preprocessing_files.numbers(path, num_classes)
         preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)
-    task, signatures = of(preprocessing), signatures_of(folder, trust)
+    task, signatures = task_of(preprocessing), signatures_of(folder, trust)
     predict: Callable[..., Any] = signatures[task.compared_signature]
     if (path := folder / saved_model.EXTRA / class_rows.FILE).is_file():
         content = path.read_bytes()

@@ -21,7 +21,7 @@ from keras_vit.files import read_file
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format, text_format
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.storage.paths import StoredFile
-from keras_vit.tasks.registry import of
+from keras_vit.tasks.registry import task_of
 
 Image = str | os.PathLike[str] | bytes | np.ndarray | PIL.Image.Image | StoredFile
 # Outputs (B, ...) of a model, and an error message for each image.
@@ -58,7 +58,7 @@ class Predictor:
     ) -> None:
         self.name = name
         self.preprocessing = preprocessing
-        self.task = of(preprocessing)
+        self.task = task_of(preprocessing)
         self._read = read
         self._run = run
         #: Function that loads the predictor again, for pickle; None for one of a Keras model.

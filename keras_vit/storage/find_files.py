@@ -1,4 +1,4 @@
-"""Search for images in folders, and the kinds of all other files."""
+"""Search for images in folders, and counts of all other files by kind."""
 
 from __future__ import annotations
 

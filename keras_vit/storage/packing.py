@@ -190,10 +190,7 @@ def pack_parts(
 
 
 def unpack(
-    source: str | os.PathLike[str],
-    destination: str | os.PathLike[str],
-    *,
-    progress: bool = True,
+    source: str | os.PathLike[str], destination: str | os.PathLike[str], *, progress: bool = True
 ) -> Packed:
     """Writes the files of packed shards into a folder, after a check of their SHA-256.
 

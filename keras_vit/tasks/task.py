@@ -247,12 +247,7 @@ class Task:
         return cloning.with_dtype(model, "float32"), preprocessing_of(model)
 
     def predict(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
+        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
     ) -> Predictions:
         """Computes the outputs of a trained model for labeled images."""
         network, preprocessing = self.prediction_network(model)
@@ -264,12 +259,7 @@ class Task:
         raise NotImplementedError
 
     def evaluate(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
+        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
     ) -> Evaluation:
         """Evaluates a trained model; by default, scores all predictions, returned as `found`.
 
