@@ -31,20 +31,12 @@ def write_table(
     rows_from: Callable[[int], Iterator[tuple[list[Row], bool]]],
     identity: dict[str, str] | None = None,
 ) -> int:
-    """Writes a table in parts and joins them; the file appears at `path` only when complete.
+    """Writes a table in parts and joins them; returns the number of images that cannot be read.
 
-    Complete parts of an interrupted call with the same `identity` are kept.
-
-    Args:
-        path: The file to write.
-        columns: Names of the columns.
-        num_images: Number of images.
-        rows_from: Function that takes the index of the first image, and yields, for each image from
-            this index on, its rows and whether it could be read.
-        identity: All that the rows depend on, by name; also stored as metadata of a Parquet file.
-
-    Returns:
-        The number of images that could not be read.
+    The file appears at `path` only when complete. Complete parts of an interrupted call with the
+    same `identity` are kept: all that the rows depend on, also stored as metadata of a Parquet
+    file. `rows_from` takes the index of the first image, and yields for each image from this index
+    on its rows and whether it could be read.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial, parts, lock = (

@@ -27,9 +27,6 @@ class AuditCache:
 
     Images in memory and sources of fewer than 256 images are not cached. Without a writable cache
     folder, nothing is cached.
-
-    Args:
-        examples: The images.
     """
 
     def __init__(self, examples: Examples) -> None:

@@ -34,12 +34,9 @@ _COPY = re.compile(r" ?\((\d+)\)$")
 
 
 def content_hash(image: np.ndarray) -> np.ndarray | None:
-    """Returns a gray thumbnail, uint8 of shape (48, 48).
+    """Returns a gray thumbnail, uint8 (48, 48), of pixels (height, width, 3), uint8.
 
     Returns None for an image with a side of less than 64 pixels or with little contrast.
-
-    Args:
-        image: Pixels, uint8 of shape (height, width, 3).
     """
     if min(image.shape[:2]) < _MIN_SIDE:
         return None
@@ -54,11 +51,7 @@ def content_hash(image: np.ndarray) -> np.ndarray | None:
 
 
 def find_near_duplicates(hashes: Mapping[str, np.ndarray | None]) -> tuple[tuple[str, ...], ...]:
-    """Returns groups of names of near-duplicates, each sorted.
-
-    Args:
-        hashes: Name of each image -> its `content_hash`.
-    """
+    """Returns groups of names of near-duplicates, each sorted, from the `content_hash` by name."""
     pairs = [*_pairs_by_name(sorted(hashes)), *_pairs_by_content(hashes)]
     groups = DisjointSet(sorted({name for pair in pairs for name in pair}))
     for pair in pairs:

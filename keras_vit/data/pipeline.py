@@ -150,12 +150,8 @@ def with_contents(
 ) -> tf.data.Dataset:
     """Appends the encoded image to each element, for files that Python reads.
 
-    Each call reads several images, because a call for each image takes five times as long.
-
-    Args:
-        dataset: Dataset of known cardinality with elements of scalars.
-        examples: The images.
-        index: Function from an element to the index of its image.
+    Each call reads several images, because a call for each image takes five times as long. The
+    cardinality of `dataset` must be known; `index` computes an image's index from an element.
     """
     stored = examples.encoded
     if not isinstance(stored, StoredFiles):

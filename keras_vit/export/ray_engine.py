@@ -138,16 +138,9 @@ def predict(
 ) -> Iterator[Any]:
     """Yields the prediction for each image, in their order.
 
-    Ray restarts an actor that is killed, and computes its images again.
-
-    Args:
-        images: Paths or stored files.
-        source: As for `BatchPredictor`.
-        batch_size: Batch size of the model.
-        options: As for `BatchPredictor`.
-
-    Raises:
-        RuntimeError: If the cluster fails.
+    Ray restarts an actor that is killed, and computes its images again. The images are paths or
+    stored files; the other arguments are those of `BatchPredictor`. Raises `RuntimeError` if the
+    cluster fails.
     """
     import ray.data
 

@@ -150,17 +150,11 @@ def pack_parts(
     """Packs each part of a dataset into a shard; an interrupted call resumes.
 
     Args:
-        parts: For each shard, a function that yields its files.
+        parts: For each shard, a function that yields its files; picklable for several processes.
         destination: A new folder, or the folder of an interrupted call.
-        plan: Source and options, for JSON; a call with another plan is refused.
-        processes: Number of processes; `parts` must be picklable for more than one.
+        plan: Source and options, for JSON; a call with another plan raises `ValueError`.
+        processes: Number of processes.
         progress: Whether to show a progress bar on the terminal.
-
-    Returns:
-        The number of files, images, bytes and shards.
-
-    Raises:
-        ValueError: If `destination` contains other files.
     """
     destination = Path(destination).resolve()
     plan_path = destination / _PLAN
