@@ -271,9 +271,9 @@ def _write(
     write_pictures, folder = getattr(table, "write_pictures", None), to.with_suffix("")
 
     def rows_from(start: int) -> Iterator[tuple[list[dict[str, Any]], bool]]:
-        rest, console = images[start:], Console(stderr=True)
-        predictions = track(predict(rest), "Predicting", len(rest), console=console)
-        for path, prediction in zip(map(str, rest), predictions, strict=True):
+        remaining, console = images[start:], Console(stderr=True)
+        predictions = track(predict(remaining), "Predicting", len(remaining), console=console)
+        for path, prediction in zip(map(str, remaining), predictions, strict=True):
             if write_pictures:
                 write_pictures(folder, path, prediction)
             message = prediction.message if hasattr(prediction, "message") else prediction[1]

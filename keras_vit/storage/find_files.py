@@ -47,10 +47,10 @@ def find_files(folder: AnyPath) -> FoundFiles:
         images, others = (folder.fs.all_names(image=image) for image in (True, False))
         if images is not None and others is not None:
             return _files_in_shards(images, others)
-    kinds = sorted(_names_and_kinds(folder))
-    images = tuple(name for name, kind in kinds if kind == "image")
-    folders = tuple(name for name, kind in kinds if kind == "folder")
-    ignored = Counter(sorted(kind for _, kind in kinds if kind not in ("image", "folder")))
+    entries = sorted(_names_and_kinds(folder))
+    images = tuple(name for name, kind in entries if kind == "image")
+    folders = tuple(name for name, kind in entries if kind == "folder")
+    ignored = Counter(sorted(kind for _, kind in entries if kind not in ("image", "folder")))
     return FoundFiles(images, folders, dict(ignored.most_common()))
 
 
@@ -70,8 +70,8 @@ def data_files(folder: AnyPath) -> dict[str, bool]:
     leftovers of other programs and outputs of this package.
     """
     data_kinds = ("image", ".", _NO_SUFFIX)
-    kinds = sorted(_names_and_kinds(to_path(folder)))
-    return {name: kind == "image" for name, kind in kinds if kind.startswith(data_kinds)}
+    entries = sorted(_names_and_kinds(to_path(folder)))
+    return {name: kind == "image" for name, kind in entries if kind.startswith(data_kinds)}
 
 
 def _names_and_kinds(folder: AnyPath) -> Iterator[tuple[str, str]]:

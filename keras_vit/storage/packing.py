@@ -258,11 +258,11 @@ def _read_files(
         yield name, is_image, _downscale(content, max_side) if is_image and max_side else content
 
 
-def _write_shard(destination: Path, number: int, part: Part) -> None:
+def _write_shard(destination: Path, number: int, read_files: Part) -> None:
     """Writes a shard, and then its part of the index."""
     rows: list[dict[str, Any]] = []
     with atomic_path(destination / shard_name(number)) as temporary, temporary.open("wb") as file:
-        for name, is_image, content in part():
+        for name, is_image, content in read_files():
             digest = hashlib.sha256(content).digest()
             offset = file.tell() + HEADER_SIZE
             row = (os.fsencode(name), is_image, number, offset, len(content), digest)

@@ -106,7 +106,7 @@ class StoredFiles(Sequence[bytes]):
             return self.folder.fs.cat_file(path)
         except FileNotFoundError as error:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
-        except Exception as error:  # every client library has its own classes of errors
+        except Exception as error:  # each client library has its own error classes
             raise OSError(errno.EIO, str(error), path) from error
 
     def read(self, index: int) -> bytes:
