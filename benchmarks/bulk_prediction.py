@@ -116,15 +116,15 @@ def ray_rates(path: Path, photos: list[str], arguments: argparse.Namespace) -> l
 
 def timed_model(path: str, log: str) -> keras.Model:
     """Returns a model in an actor, which then writes the time after each of its tasks to a file."""
-    task = ray_engine._Answers.__call__
+    task = ray_engine._ListPredictor.__call__
 
     def timed(self: Any, batch: Any) -> Any:
-        answers = task(self, batch)
+        predictions = task(self, batch)
         with open(log, "a") as file:
             file.write(f"{os.getpid()} {time.time()} {sum(map(len, batch['images']))}\n")
-        return answers
+        return predictions
 
-    ray_engine._Answers.__call__ = timed
+    ray_engine._ListPredictor.__call__ = timed
     return keras.saving.load_model(path)
 
 

@@ -75,7 +75,7 @@ def evaluate(
     from keras_vit import files, output_folder, training
     from keras_vit.models import preprocessing_of
     from keras_vit.tasks.evaluate import evaluate as evaluate_model
-    from keras_vit.tasks.registry import of
+    from keras_vit.tasks.registry import task_of
     from keras_vit.tasks.run_data import evaluation_images
 
     with contextlib.ExitStack() as locks:
@@ -86,7 +86,7 @@ def evaluate(
         chosen = evaluation_images(
             training.Run(model if model.is_dir() else model.parent),
             data,
-            of(preprocessing_of(network)),
+            task_of(preprocessing_of(network)),
             on_bad_image=on_bad_image,
             part=part,
             training_images=with_training_images,
@@ -100,7 +100,7 @@ def evaluate(
         say(scores.text())
         content = {**scores.to_json(), "images": chosen.selection, "inventory": chosen.inventory}
         files.write_json(out / "evaluation.json", content)
-        pictures = of(preprocessing_of(network), chosen.examples).draw(scores, out)
+        pictures = task_of(preprocessing_of(network), chosen.examples).draw(scores, out)
         names = [f"{out}/evaluation.json", *(f"{out}/{path.name}" for path in pictures.values())]
         print(f"\nWritten: {' and '.join(names)}")
         if report is not None:

@@ -331,7 +331,7 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
     """
     from keras_vit.data.sources.load import load_images
     from keras_vit.storage.find_files import find_files
-    from keras_vit.storage.paths import StoredFile, StoredFiles, files_of, is_local, to_path
+    from keras_vit.storage.paths import StoredFile, StoredFiles, fields_of_files, is_local, to_path
 
     def stored(files: Any) -> Iterable[StoredFile]:
         return map(StoredFile, repeat(files), range(len(files)))
@@ -348,7 +348,7 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
         elif not (path := to_path(source)).is_dir():
             images.append(str(source))
         else:
-            fields = files_of(path, find_files(path).images)
+            fields = fields_of_files(path, find_files(path).images)
             images += fields["paths"] if is_local(path) else stored(fields["encoded"])
     if not images:
         raise ValueError(

@@ -42,16 +42,14 @@ def predict(
         bool, opt.option("With --to: write the probability of every class.", "--all")
     ] = False,
     embed: Annotated[
-        bool,
-        opt.option("With --to: write the features before the classifier.", "--embed"),
+        bool, opt.option("With --to: write the features before the classifier.", "--embed")
     ] = False,
     top: Annotated[int, opt.option("Number of classes to print.", min=1)] = 3,
     constructor: opt.ConstructorOption = None,
     image_size: opt.SizeOption = None,
     batch_size: Annotated[int | None, opt.batch_size(show_default="32; 16 with --server")] = None,
     trust: Annotated[
-        bool,
-        opt.option("Run a SavedModel whose operators can read and write any file.", "--trust"),
+        bool, opt.option("Run a SavedModel whose operators can read and write any file.", "--trust")
     ] = False,
     engine: Annotated[
         choices.Engine | None,
@@ -115,28 +113,28 @@ def predict(
     keras-vit predict --server localhost:8500 cat.jpg dog.png
     """
     size = opt.parse_size(image_size)
-    batch_size = batch_size or (16 if server else 32)  # a server takes at most 16
-    model = Path(sources[0])  # unless there is a server
-    given = sources if server else sources[1:]
-    if not given:
+    batch_size = batch_size or (16 if server else 32)  # a server accepts at most 16
+    model = Path(sources[0])  # unused with a server
+    image_sources = sources if server else sources[1:]
+    if not image_sources:
         raise ValueError(
             "`keras-vit predict` needs a run folder or exported file (or `--server`) and at "
             f"least one image. Received: {sources[0]}"
         )
     if not server:
         opt.check_exists("RUN", model, "a run folder or an exported file")
-        if not _is_model(model) and (swapped := [p for p in given if _is_model(Path(p))]):
+        if not _is_model(model) and (models := [s for s in image_sources if _is_model(Path(s))]):
             raise ValueError(
                 "`RUN` must be the first argument, as in `keras-vit predict "
-                f"{swapped[0]} {model}`. Received: {' '.join(map(str, sources))}"
+                f"{models[0]} {model}`. Received: {' '.join(map(str, sources))}"
             )
         check_run(model)
     if size and not constructor:
         raise ValueError(f"`--image-size` needs `--model`. Received: --image-size {image_size}")
     if address and not engine:
         raise ValueError(f"`--address` needs `--engine ray`. Received: --address {address}")
-    further = {"--all": every_class, "--embed": embed, "--engine": engine}
-    for option in (name for name, value in further.items() if value):
+    table_options = {"--all": every_class, "--embed": embed, "--engine": engine}
+    for option in (name for name, value in table_options.items() if value):
         if to is None or server:
             raise ValueError(f"`{option}` needs `--to`, without `--server`. Received: {option}")
     if classes and not server:
@@ -147,9 +145,10 @@ def predict(
     headers = dict(map(_header, header or ()))
     opt.check_exists("--certificate", certificate, "a PEM file")
     opt.check_exists("--classes", classes, "a file classes.pb")
-    elsewhere = (*arguments.URL_SCHEMES, *arguments.LIBRARIES)
-    local = [Path(p) for p in given if not p.startswith(elsewhere) and p != str(opt.STANDARD_INPUT)]
-    opt.check_files("SOURCE", local, folders=True)
+    not_local = (*arguments.URL_SCHEMES, *arguments.LIBRARIES)
+    stdin = str(opt.STANDARD_INPUT)
+    files = [s for s in image_sources if not s.startswith(not_local) and s != stdin]
+    opt.check_files("SOURCE", list(map(Path, files)), folders=True)
     opt.check_new_file("--to", to, prediction_table.SUFFIXES)
     start_keras()
     from keras_vit import export
@@ -161,7 +160,7 @@ def predict(
             f"`--top` must be at most {BEST} with `--server`, because responses contain no more "
             f"classes. Received: --top {top}"
         )
-    paths = opt.find_images(given)
+    paths = opt.find_images(image_sources)
     with contextlib.ExitStack() as stack:
         if server is not None:
             client = stack.enter_context(
@@ -176,10 +175,12 @@ def predict(
                 )
             )
             table: Table = Scores(further=["present"])
-            rows = classes.read_bytes() if classes else None
-            by = hashlib.sha256(rows or b"").hexdigest()
-            identity = {"server": f"{server} {name} {version}", "classes_sha256": by}
-            predict: Any = functools.partial(_ask, client, batch_size, rows, to is not None)
+            class_rows = classes.read_bytes() if classes else None
+            digest = hashlib.sha256(class_rows or b"").hexdigest()
+            identity = {"server": f"{server} {name} {version}", "classes_sha256": digest}
+            predict: Any = functools.partial(
+                _request_predictions, client, batch_size, class_rows, to is not None
+            )
         else:
             network: Any = model
             if constructor:
@@ -226,28 +227,30 @@ def predict(
 
 
 def _is_model(path: Path) -> bool:
-    parts = ("config.yaml", "saved_model.pb", "batching.config")  # of a run, an export, exports
-    is_file = path.suffix in (".keras", ".tflite", ".onnx", ".xml")
-    return is_file or any((path / part).is_file() for part in parts)
+    files = ("config.yaml", "saved_model.pb", "batching.config")  # of a run, an export, exports
+    is_model_file = path.suffix in (".keras", ".tflite", ".onnx", ".xml")
+    return is_model_file or any((path / file).is_file() for file in files)
 
 
 def _identity(model: Path, constructor: str | None, size: Any) -> dict[str, str]:
-    """Returns the SHA-256 of a model's files, and with which constructor they are loaded."""
+    """Returns the SHA-256 of a model's files, and the constructor that loads them."""
     from keras_vit.export.manifest import sha256
 
-    last = model / "last.keras"
-    path = last if last.is_file() else model
+    last_model = model / "last.keras"
+    path = last_model if last_model.is_file() else model
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     digests = [sha256(file) for file in files]
-    found = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    return {"model_sha256": found, "constructor": f"{constructor} {size}" if constructor else ""}
+    if len(digests) != 1:
+        digests = [hashlib.sha256("".join(digests).encode()).hexdigest()]
+    loader = f"{constructor} {size}" if constructor else ""
+    return {"model_sha256": digests[0], "constructor": loader}
 
 
-def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
+def _print(paths: list[str], predictions: Iterator[Prediction], top: int) -> int:
     """Prints predictions; returns the number of images that could not be read."""
     failed = 0
     width = min(max(map(len, paths)), 60)
-    for path, prediction in zip(paths, found, strict=True):
+    for path, prediction in zip(paths, predictions, strict=True):
         say(f"{path:<{width}}   {prediction.text(top)}".replace("\n", "\\n"))
         failed += not prediction.ok
     return failed
@@ -264,51 +267,51 @@ def _write(
     from rich.console import Console
     from rich.progress import track
 
-    rows_of = table.coco_rows if to.suffix == ".json" else table.rows
-    pictures, folder = getattr(table, "write_pictures", None), to.with_suffix("")
+    table_rows = table.coco_rows if to.suffix == ".json" else table.rows
+    write_pictures, folder = getattr(table, "write_pictures", None), to.with_suffix("")
 
     def rows_from(start: int) -> Iterator[tuple[list[dict[str, Any]], bool]]:
-        left = images[start:]
-        answers = track(predict(left), "Predicting", len(left), console=Console(stderr=True))
-        for path, answer in zip(map(str, left), answers, strict=True):
-            if pictures:
-                pictures(folder, path, answer)
-            message = answer.message if hasattr(answer, "message") else answer[1]
-            yield rows_of(path, answer), not message
+        remaining, console = images[start:], Console(stderr=True)
+        predictions = track(predict(remaining), "Predicting", len(remaining), console=console)
+        for path, prediction in zip(map(str, remaining), predictions, strict=True):
+            if write_pictures:
+                write_pictures(folder, path, prediction)
+            message = prediction.message if hasattr(prediction, "message") else prediction[1]
+            yield table_rows(path, prediction), not message
 
-    names = hashlib.sha256()
+    names_hash = hashlib.sha256()
     for image in images:
-        names.update(f"{image}\0".encode(errors="surrogateescape"))
-    identity |= {"images_sha256": names.hexdigest(), "columns": "|".join(table.columns)}
-    with output_folder.writing(folder, "predict") if pictures else contextlib.nullcontext():
+        names_hash.update(f"{image}\0".encode(errors="surrogateescape"))
+    identity |= {"images_sha256": names_hash.hexdigest(), "columns": "|".join(table.columns)}
+    with output_folder.writing(folder, "predict") if write_pictures else contextlib.nullcontext():
         failed = prediction_table.write_table(to, table.columns, len(images), rows_from, identity)
-    also = f" and {folder}/" if pictures else ""
-    print(f"Written: {to}{also} ({len(images)} images, {failed} of which cannot be read)")
+    outputs = f"{to} and {folder}/" if write_pictures else str(to)
+    print(f"Written: {outputs} ({len(images)} images, {failed} of which cannot be read)")
     return failed
 
 
-def _ask(
-    client: Any, batch_size: int, classes: bytes | None, in_table: bool, paths: Sequence[Any]
+def _request_predictions(
+    client: Any, batch_size: int, classes: bytes | None, for_table: bool, paths: Sequence[Any]
 ) -> Iterator[Prediction]:
-    """Yields a server's predictions for image files, in a table only those of a classifier."""
+    """Yields a server's predictions for image files; for a table, only of a classifier."""
     import numpy as np
 
     from keras_vit.export import Prediction
-    from keras_vit.export.predictor import encoded
+    from keras_vit.export.predictor import encode
 
-    left = iter(paths)
-    while batch := [encoded(path) for path in islice(left, batch_size)]:
-        readable = [content for content, problem in batch if not problem]
+    path_iterator, unreadable = iter(paths), functools.partial(Prediction, np.zeros(0), (), ())
+    while batch := [encode(path) for path in islice(path_iterator, batch_size)]:
+        readable = [content for content, message in batch if not message]
         options = {"batch_size": batch_size, "classes": classes}
-        answers = iter(client.predict(readable, **options) if readable else ())
-        for _, problem in batch:
-            found = Prediction(np.zeros(0), (), (), message=problem) if problem else next(answers)
-            if in_table and hasattr(found, "objects"):
+        predictions = iter(client.predict(readable, **options) if readable else ())
+        for _, message in batch:
+            prediction = unreadable(message=message) if message else next(predictions)
+            if for_table and hasattr(prediction, "objects"):
                 raise ValueError(
                     "`--to` with `--server` must be for a classifier; `keras-vit predict EXPORT` "
                     "writes the objects that a detector finds. Received: a server with a detector"
                 )
-            yield found
+            yield prediction
 
 
 def _header(text: str) -> tuple[str, str]:

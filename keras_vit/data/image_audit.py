@@ -19,17 +19,17 @@ from keras_vit import arguments
 from keras_vit.data import image_reading
 from keras_vit.data.audit_cache import AuditCache
 from keras_vit.data.examples import Examples
-from keras_vit.data.inspection import Finding, inspect_images
+from keras_vit.data.inspection import ImageProperties, inspect_images
 from keras_vit.data.inventory import Inventory, count_images
-from keras_vit.data.twins import find_twins
+from keras_vit.data.near_duplicates import find_near_duplicates
 from keras_vit.escapes import say
 from keras_vit.image_formats import CONVERTIBLE
 
 ON_BAD_IMAGE = ("fail", "skip")
-#: Largest number of images that are audited before training, not beside it.
+#: Largest number of images that are audited before training; more are audited during training.
 AUDITED_FIRST = 100_000
-_AT_ONCE = 8  # images per task of a thread
-_CACHED_AT_ONCE = 512  # images between two writes to the cache
+_IMAGES_PER_TASK = 8  # of a thread
+_IMAGES_PER_WRITE = 512  # to the cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ImageAudit:
     narrow: tuple[str, ...] = ()
     twins: tuple[tuple[str, ...], ...] = ()
     other_colors: tuple[str, ...] = ()
-    findings: Mapping[str, Finding | str] = dataclasses.field(
+    findings: Mapping[str, ImageProperties | str] = dataclasses.field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -84,8 +84,8 @@ class ImageAudit:
         Examples:
             >>> from keras_vit.data import load
             >>> digits = load("digits").subset([2, 3, 5])
-            >>> found = audit(digits, progress=False)
-            >>> found.subset(digits.subset([1])) == audit(digits.subset([1]), progress=False)
+            >>> result = audit(digits, progress=False)
+            >>> result.subset(digits.subset([1])) == audit(digits.subset([1]), progress=False)
             True
         """
         return _summary(examples, [self.findings[name] for name in examples.names])
@@ -112,24 +112,24 @@ class ImageAudit:
             3
         """
         arguments.one_of("on_bad_image", on_bad_image, ON_BAD_IMAGE)
-        kept = [i for i, name in enumerate(examples.names) if name in self.digests]
-        accepted = examples.subset(kept)
-        lost = np.flatnonzero((examples.class_counts() > 0) & (accepted.class_counts() == 0))
-        if self.bad and (on_bad_image == "fail" or len(lost) or not kept):
-            classes = arguments.shortlist([examples.class_names[i] for i in lost], shown=20)
-            without = f" No images are left for the classes {classes}." if classes else ""
+        usable = [i for i, name in enumerate(examples.names) if name in self.digests]
+        accepted = examples.subset(usable)
+        empty = np.flatnonzero((examples.class_counts() > 0) & (accepted.class_counts() == 0))
+        if self.bad and (on_bad_image == "fail" or len(empty) or not usable):
+            classes = arguments.shortlist([examples.class_names[i] for i in empty], shown=20)
+            note = f" No images are left for the classes {classes}." if classes else ""
             remedy = self.remedy(examples.source)
             raise ValueError(
                 f"Every image of {examples.source} must be readable. {remedy} "
-                f"Received: {self._bad_text()}\n{self.inventory.text()}{without}"
+                f"Received: {self._bad_images_text()}\n{self.inventory.text()}{note}"
             )
         return accepted
 
     def remedy(self, source: str) -> str:
         """Returns a hint on how to handle the unusable images of a data source."""
         skip = "train without the images with --on-bad-image skip."
-        refused = {f"is {kind}" for kind in image_reading.REFUSED}
-        if (refused | CONVERTIBLE) & {reason for _, reason in self.bad}:
+        convertible = CONVERTIBLE | {f"is {kind}" for kind in image_reading.REFUSED}
+        if any(reason in convertible for _, reason in self.bad):
             return (
                 "Convert the images with "
                 f"`{arguments.command('data', 'convert', source, 'NEW_FOLDER')}`, or {skip}"
@@ -138,20 +138,20 @@ class ImageAudit:
 
     def text(self) -> str:
         """Returns the problems as text with at most twenty names per section, or `""`."""
-        parts = [self._bad_text()] if self.bad else []
-        agreeing = [group for group in self.duplicates if group not in self.contradictions]
-        narrow = (
+        parts = [self._bad_images_text()] if self.bad else []
+        same_label = [group for group in self.duplicates if group not in self.contradictions]
+        narrow_title = (
             "16-bit images that use less than a quarter of their value range, so they are dark "
             "in 8 bits; `keras-vit data convert` stretches the range"
         )
         parts += sections(
             ("Duplicate images with different labels", map(" = ".join, self.contradictions)),
-            ("Duplicate images with the same label", map(" = ".join, agreeing)),
+            ("Duplicate images with the same label", map(" = ".join, same_label)),
             (
                 "Images of the same photograph by name or content, kept on one side of a new split",
                 map(" = ".join, self.twins),
             ),
-            (narrow, self.narrow),
+            (narrow_title, self.narrow),
             (
                 "Images with a color profile other than sRGB, which is ignored, so that colors are "
                 "wrong; `keras-vit data convert` converts them",
@@ -160,16 +160,16 @@ class ImageAudit:
         )
         return "\n".join(parts)
 
-    def _bad_text(self) -> str:
+    def _bad_images_text(self) -> str:
         total = len(self.bad) + len(self.digests)
         lines = [f"{name}: {reason}" for name, reason in self.bad]
         return arguments.listed(f"{len(self.bad)} of {total} images cannot be used:", lines)
 
 
-def sections(*found: tuple[str, Iterable[str]]) -> list[str]:
+def sections(*titles_and_names: tuple[str, Iterable[str]]) -> list[str]:
     """Formats each non-empty section: the title, the number of names and the names."""
-    listed = [(title, list(names)) for title, names in found]
-    return [arguments.listed(f"{title} ({len(names)}):", names) for title, names in listed if names]
+    lists = [(title, list(names)) for title, names in titles_and_names]
+    return [arguments.listed(f"{title} ({len(names)}):", names) for title, names in lists if names]
 
 
 def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
@@ -187,76 +187,79 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
         >>> audit(load("digits").subset(range(7)), progress=False).text()
         ''
     """
-    images = inspected(examples, os.cpu_count() or 1)
-    # A disabled progress bar prints a line in rich 13.
-    return _summary(examples, list(_with_bar(images, len(examples)) if progress else images))
+    results = inspection_results(examples, os.cpu_count() or 1)
+    if progress:  # a disabled progress bar prints a line in rich 13
+        results = _with_progress_bar(results, len(examples))
+    return _summary(examples, list(results))
 
 
-def inspected(examples: Examples, threads: int) -> Iterator[Finding | str]:
-    """Yields the finding on each image; unchanged images that are in the cache are not decoded."""
+def inspection_results(examples: Examples, threads: int) -> Iterator[ImageProperties | str]:
+    """Yields each image's properties, or why it is unusable; decodes no unchanged cached images."""
     cache = AuditCache(examples)
     with contextlib.closing(cache), ThreadPoolExecutor(threads) as pool:
-        for start in range(0, len(examples), _CACHED_AT_ONCE):
-            indices = range(start, min(start + _CACHED_AT_ONCE, len(examples)))
-            new: dict[int, Finding | str] = {}
-            inspect = functools.partial(_inspect, examples, cache.get(indices), new)
-            parts = [indices[i : i + _AT_ONCE] for i in range(0, len(indices), _AT_ONCE)]
-            yield from itertools.chain.from_iterable(pool.map(inspect, parts))
-            cache.put(new)
+        for start in range(0, len(examples), _IMAGES_PER_WRITE):
+            indices = range(start, min(start + _IMAGES_PER_WRITE, len(examples)))
+            uncached: dict[int, ImageProperties | str] = {}
+            inspect = functools.partial(_inspect, examples, cache.get(indices), uncached)
+            starts = range(0, len(indices), _IMAGES_PER_TASK)
+            tasks = [indices[start : start + _IMAGES_PER_TASK] for start in starts]
+            yield from itertools.chain.from_iterable(pool.map(inspect, tasks))
+            cache.put(uncached)
 
 
 def _inspect(
     examples: Examples,
-    cached: Mapping[int, Finding | str],
-    new: dict[int, Finding | str],
+    cached: Mapping[int, ImageProperties | str],
+    uncached: dict[int, ImageProperties | str],
     indices: Sequence[int],
-) -> list[Finding | str]:
-    """Returns the findings on some images, including problems of their targets."""
-    left = [index for index in indices if index not in cached]
-    if left:
-        new.update(zip(left, inspect_images(examples, left), strict=True))
-    found = [cached.get(index) or new[index] for index in indices]
+) -> list[ImageProperties | str]:
+    """Returns the properties or problems of images and their targets; adds to `uncached`."""
+    missing = [index for index in indices if index not in cached]
+    if missing:
+        uncached.update(zip(missing, inspect_images(examples, missing), strict=True))
+    results = [cached.get(index) or uncached[index] for index in indices]
     return [
-        of_image
-        if isinstance(of_image, str)
-        else examples.kind.problem(examples, index, of_image.size) or of_image
-        for index, of_image in zip(indices, found, strict=True)
+        result
+        if isinstance(result, str)
+        else examples.kind.problem(examples, index, result.size) or result
+        for index, result in zip(indices, results, strict=True)
     ]
 
 
-def _summary(examples: Examples, findings: Sequence[Finding | str]) -> ImageAudit:
-    """Returns the audit of images with the given findings, one for each image."""
+def _summary(examples: Examples, results: Sequence[ImageProperties | str]) -> ImageAudit:
+    """Returns the audit for the properties or the problem of each image."""
     bad, good = {}, {}
     groups: dict[str, list[int]] = defaultdict(list)
-    for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):
-        if isinstance(found, str):
-            bad[index] = found
+    for index, (name, result) in enumerate(zip(examples.names, results, strict=True)):
+        if isinstance(result, str):
+            bad[index] = result
         else:
-            good[name] = found
-            groups[found.digest].append(index)
-    repeated = [group for group in groups.values() if len(group) > 1]
-    disputed = [group for group in repeated if not examples.kind.agree(examples.targets[group])]
+            good[name] = result
+            groups[result.digest].append(index)
+    duplicates = [group for group in groups.values() if len(group) > 1]
+    agree = examples.kind.agree
+    contradictions = [group for group in duplicates if not agree(examples.targets[group])]
 
     def names(groups: list[list[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(examples.names[i] for i in group) for group in groups)
 
     return ImageAudit(
-        tuple((examples.names[index], reason) for index, reason in bad.items()),
-        {name: found.digest for name, found in good.items()},
-        names(repeated),
-        names(disputed),
-        {name: found.size for name, found in good.items()},
-        {name: found.range for name, found in good.items()},
-        sum(found.oriented for found in good.values()),
-        count_images(examples, bad),
-        tuple(name for name, found in good.items() if found.narrow),
-        tuple(
+        bad=tuple((examples.names[index], reason) for index, reason in bad.items()),
+        digests={name: image.digest for name, image in good.items()},
+        duplicates=names(duplicates),
+        contradictions=names(contradictions),
+        sizes={name: image.size for name, image in good.items()},
+        ranges={name: image.range for name, image in good.items()},
+        oriented=sum(image.oriented for image in good.values()),
+        inventory=count_images(examples, bad),
+        narrow=tuple(name for name, image in good.items() if image.narrow),
+        twins=tuple(
             group
-            for group in find_twins({name: found.hash for name, found in good.items()})
+            for group in find_near_duplicates({name: image.hash for name, image in good.items()})
             if len({good[name].digest for name in group}) > 1
         ),
-        tuple(name for name, found in good.items() if found.other_colors),
-        dict(zip(examples.names, findings, strict=True)),
+        other_colors=tuple(name for name, image in good.items() if image.other_colors),
+        findings=dict(zip(examples.names, results, strict=True)),
     )
 
 
@@ -278,10 +281,10 @@ def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
         >>> len(readable_images(load("digits").subset(range(7))))
         7
     """
-    found = audit(examples, progress=len(examples) > AUDITED_FIRST)
-    accepted = found.accept(examples, on_bad_image)
-    if found.bad:
-        say(f"\nContinuing without the images that can no longer be read:\n{found.text()}")
+    result = audit(examples, progress=len(examples) > AUDITED_FIRST)
+    accepted = result.accept(examples, on_bad_image)
+    if result.bad:
+        say(f"\nContinuing without the images that can no longer be read:\n{result.text()}")
     return accepted
 
 
@@ -303,24 +306,24 @@ def usable_images(
 
     Examples:
         >>> from keras_vit.data import load
-        >>> kept, found = usable_images(load("digits").subset(range(7)), progress=False)
+        >>> usable, result = usable_images(load("digits").subset(range(7)), progress=False)
         Checking the images of digits ...
-        >>> len(kept)
+        >>> len(usable)
         7
     """
     say_notes(examples)
     say(f"Checking the images of {examples.source} ...")
-    found = audit(examples, progress=progress)
-    accepted = found.accept(examples, on_bad_image)
-    if not found.inventory.complete:
-        say(found.inventory.text())
-    if found.text():
-        say(found.text())
-    return accepted, found
+    result = audit(examples, progress=progress)
+    accepted = result.accept(examples, on_bad_image)
+    if not result.inventory.complete:
+        say(result.inventory.text())
+    if result.text():
+        say(result.text())
+    return accepted, result
 
 
 def say_notes(examples: Examples) -> None:
-    """Prints how a source was read, and classes that seem to be the same."""
+    """Prints how a data source was read, and classes that seem to be the same."""
     for note in examples.notes:
         say(note)
     for group in examples.similar_class_names():
@@ -330,8 +333,10 @@ def say_notes(examples: Examples) -> None:
         )
 
 
-def _with_bar(images: Iterable[Finding | str], total: int) -> Iterator[Finding | str]:
-    """Yields the images while updating a progress bar."""
+def _with_progress_bar(
+    results: Iterable[ImageProperties | str], total: int
+) -> Iterator[ImageProperties | str]:
+    """Yields the results while updating a progress bar."""
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        yield from bar.track(images, total=total, description="Checking images")
+        yield from bar.track(results, total=total, description="Checking images")

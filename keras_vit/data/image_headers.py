@@ -13,17 +13,22 @@ import tensorflow as tf
 from keras_vit.data.exif import contains, one_operator
 
 FORMATS = ("unknown", "jpeg", "png", "gif", "bmp", "webp")
-_LENGTH = 66  # bytes; length of the longest header (of a BMP with masks)
-_BLOCKS = 1 << 15  # of up to 255 bytes (8 MB) before the end of a GIF's first frame, at most
-_LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders have lower limits
-_EXTENSION, _IMAGE = 0x21, 0x2C  # first bytes of blocks of a GIF
-_SCAN = b"\xff\xda"  # marker
-# Begin progressive frames (Huffman and arithmetic), and scans of one and of two components.
-_WHOLE = (b"\xff\xc2\0", b"\xff\xca\0", _SCAN + b"\0\x08", _SCAN + b"\0\x0a")
-_ADOBE = b"\xff\xee\x00\x0eAdobe"  # marker, length and name of a segment
-_CONTROL = 0xF9  # label of the extension with the transparent color
+_HEADER_SIZE = 66  # bytes, of a BMP with masks
+_MAX_BLOCKS = 1 << 15  # of up to 255 bytes (8 MB), before the end of a GIF's first frame
+_MAX_SIDE = 2**31  # a product of two does not overflow; decoders have lower limits
+_EXTENSION_BLOCK, _IMAGE_BLOCK = 0x21, 0x2C  # first bytes of blocks of a GIF
+_SCAN_MARKER = b"\xff\xda"
+# Start of progressive frames (Huffman and arithmetic), and of scans of one and of two components.
+_COEFFICIENT_MARKERS = (
+    b"\xff\xc2\0",
+    b"\xff\xca\0",
+    _SCAN_MARKER + b"\0\x08",
+    _SCAN_MARKER + b"\0\x0a",
+)
+_ADOBE_SEGMENT = b"\xff\xee\x00\x0eAdobe"  # marker, length and name of a segment
+_GRAPHIC_CONTROL = 0xF9  # label of the extension that contains the transparent color
 
-# Integers in headers: first byte and number of bytes.
+# Integers in headers: position of the first byte, and number of bytes.
 _LITTLE_ENDIAN = (
     *((14, 4), (18, 4), (22, 4), (28, 2), (30, 4), (46, 4), (54, 4), (58, 4), (62, 4)),  # BMP
     *((6, 2), (8, 2)),  # GIF
@@ -43,25 +48,25 @@ _MAGIC = {
 }
 
 
-def _weights() -> np.ndarray:
-    """Returns a (_LENGTH, N) array with the place value of each byte in each header integer."""
-    columns = np.zeros((len(_LITTLE_ENDIAN) + len(_BIG_ENDIAN), _LENGTH), np.int64)
-    for row, (start, count) in enumerate((*_LITTLE_ENDIAN, *_BIG_ENDIAN)):
-        order = 1 if row < len(_LITTLE_ENDIAN) else -1
-        columns[row, start : start + count] = 256 ** np.arange(count)[::order]
-    return columns.T
+def _byte_weights() -> np.ndarray:
+    """Returns an array (_HEADER_SIZE, N) of the place value of each byte in each header integer."""
+    weights = np.zeros((len(_LITTLE_ENDIAN) + len(_BIG_ENDIAN), _HEADER_SIZE), np.int64)
+    for row, (start, size) in enumerate((*_LITTLE_ENDIAN, *_BIG_ENDIAN)):
+        step = 1 if row < len(_LITTLE_ENDIAN) else -1
+        weights[row, start : start + size] = 256 ** np.arange(size)[::step]
+    return weights.T
 
 
-def _magic() -> np.ndarray:
-    """Returns a (_LENGTH, M) array of the formats' magic bytes, in which -1 matches any byte."""
-    magic = np.full((_LENGTH, len(_MAGIC)), -1, np.int64)
-    for column, places in enumerate(_MAGIC.values()):
-        for start, content in places.items():
+def _magic_bytes() -> np.ndarray:
+    """Returns an array (_HEADER_SIZE, M) of magic bytes, in which -1 matches any byte."""
+    magic = np.full((_HEADER_SIZE, len(_MAGIC)), -1, np.int64)
+    for column, parts in enumerate(_MAGIC.values()):
+        for start, content in parts.items():
             magic[start : start + len(content), column] = tuple(content)
     return magic
 
 
-_WEIGHTS, _BYTES = _weights(), _magic()
+_BYTE_WEIGHTS, _MAGIC_BYTES = _byte_weights(), _magic_bytes()
 
 
 class Head(NamedTuple):
@@ -89,33 +94,36 @@ def head(encoded: tf.Tensor) -> Head:
     """
     data = _first_bytes(encoded)
     little, big = _numbers(data)
-    found = tf.unstack(tf.reduce_all((data == _BYTES) | (_BYTES < 0), axis=0))
-    mark = dict(zip(_MAGIC, found, strict=True))
-    formats = tf.stack([mark[name] for name in FORMATS[1:]])
+    matches = tf.unstack(tf.reduce_all((data == _MAGIC_BYTES) | (_MAGIC_BYTES < 0), axis=0))
+    has_magic = dict(zip(_MAGIC, matches, strict=True))
+    formats = tf.stack([has_magic[name] for name in FORMATS[1:]])
     index = tf.reduce_sum(tf.cast(formats, tf.int32) * tf.range(1, len(FORMATS)))
 
     packed = little[21, 4]  # width - 1 and height - 1, of 14 bits each
     lossless = [1 + packed // 2**14 % 2**14, 1 + packed % 2**14]
     lossy = [little[28, 2] % 2**14, little[26, 2] % 2**14]
     canvas = [1 + little[27, 3], 1 + little[24, 3]]
-    webp = tf.where(mark["VP8X"], canvas, tf.where(mark["VP8L"], lossless, lossy))
-    png = tf.minimum([big[20, 4], big[16, 4]], _LONGEST_SIDE)
+    webp = tf.where(has_magic["VP8X"], canvas, tf.where(has_magic["VP8L"], lossless, lossy))
+    png = tf.minimum([big[20, 4], big[16, 4]], _MAX_SIDE)
     bmp = tf.stack([little[22, 4], little[18, 4]])
-    bmp = tf.abs(tf.where(bmp >= 2**31, bmp - 2**32, bmp))  # a negative height: rows run downwards
+    bmp = tf.abs(
+        tf.where(bmp >= 2**31, bmp - 2**32, bmp)
+    )  # negative height: rows from top to bottom
     gif = [little[8, 2], little[6, 2]]
     unknown = tf.zeros(2, tf.int64)
 
     bits, compression = little[28, 2], little[30, 4]
     masks = tf.equal([little[54, 4], little[58, 4], little[62, 4]], [0xFF0000, 0xFF00, 0xFF])
-    plain = (compression == 0) & ((bits == 8) | (bits == 24) | (bits == 32))
-    plain |= (compression == 3) & (bits == 32) & tf.reduce_all(masks)
-    plain &= little[14, 4] >= 40
-    animated = mark["VP8X"] & (little[20, 1] // 2 % 2 == 1)
-    none = tf.constant(False)
+    is_usual_bmp = (compression == 0) & ((bits == 8) | (bits == 24) | (bits == 32))
+    is_usual_bmp |= (compression == 3) & (bits == 32) & tf.reduce_all(masks)
+    is_usual_bmp &= little[14, 4] >= 40
+    is_animated_webp = has_magic["VP8X"] & (little[20, 1] // 2 % 2 == 1)
+    false = tf.constant(False)
+    refused = [false, false, ~has_magic["IHDR"], false, ~is_usual_bmp, is_animated_webp]
     return Head(
         index,
         tf.gather(tf.stack([unknown, unknown, png, gif, bmp, webp]), index),
-        tf.gather(tf.stack([none, none, ~mark["IHDR"], none, ~plain, animated]), index),
+        tf.gather(tf.stack(refused), index),
     )
 
 
@@ -124,16 +132,16 @@ def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
     """Returns the palette of an 8-bit BMP, of shape (256, 3)."""
     little, _ = _numbers(_first_bytes(encoded))
     start = tf.cast(14 + tf.minimum(little[14, 4], 1024), tf.int32)
-    entries = tf.cast(tf.minimum(little[46, 4], 256), tf.int32)
-    entries = tf.where(entries == 0, 256, entries)
-    table = tf.strings.substr(encoded, start, 4 * entries)
-    table = tf.reshape(tf.io.decode_raw(table, tf.uint8, fixed_length=1024), (256, 4))
-    return tf.reverse(table[:, :3], axis=[1])
+    num_colors = tf.cast(tf.minimum(little[46, 4], 256), tf.int32)
+    num_colors = tf.where(num_colors == 0, 256, num_colors)
+    palette = tf.strings.substr(encoded, start, 4 * num_colors)
+    palette = tf.reshape(tf.io.decode_raw(palette, tf.uint8, fixed_length=1024), (256, 4))
+    return tf.reverse(palette[:, :3], axis=[1])
 
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Truncates a GIF after its first frame, and makes the frame opaque.
+    """Returns a GIF of only the first frame, made opaque, and the frame's size and corner.
 
     Decoders read all frames of a GIF into memory before they return the first frame, and render
     transparent pixels black.
@@ -141,59 +149,54 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     data = tf.io.decode_raw(encoded, tf.uint8)
     length = tf.size(data)
 
-    def at(position: tf.Tensor) -> tf.Tensor:
+    def byte_at(position: tf.Tensor) -> tf.Tensor:
         return tf.cast(data[tf.clip_by_value(position, 0, length - 1)], tf.int32)
 
-    def colors(flags: tf.Tensor) -> tf.Tensor:
-        """Returns the size of the color table in bytes, given the flags byte."""
+    def color_table_size(flags: tf.Tensor) -> tf.Tensor:
+        """Returns the size of the color table in bytes, from the byte of flags."""
         return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)
 
-    def block(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def skip_block(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Skips the header and the data blocks of an image or extension."""
-        position, left, _, _, size, control = state
-        kind = at(position)
-        image = kind == _IMAGE
-        here = [
-            tf.cast(at(position + low) + 256 * at(position + low + 1), tf.int64)
-            for low in (7, 5, 3, 1)
-        ]
-        end, left = tf.while_loop(
-            lambda end, left: (at(end) != 0) & (end < length) & (left > 0),
-            lambda end, left: (end + 1 + at(end), left - 1),
-            (position + tf.where(image, 11 + colors(at(position + 9)), 2), left - 1),
+        position, blocks_left, _, _, size_and_corner, control = state
+        kind = byte_at(position)
+        is_image, is_extension = kind == _IMAGE_BLOCK, kind == _EXTENSION_BLOCK
+        low_bytes = [position + offset for offset in (7, 5, 3, 1)]
+        numbers = [byte_at(low_byte) + 256 * byte_at(low_byte + 1) for low_byte in low_bytes]
+        header_size = tf.where(is_image, 11 + color_table_size(byte_at(position + 9)), 2)
+        end, blocks_left = tf.while_loop(
+            lambda end, blocks_left: (byte_at(end) != 0) & (end < length) & (blocks_left > 0),
+            lambda end, blocks_left: (end + 1 + byte_at(end), blocks_left - 1),
+            (position + header_size, blocks_left - 1),
         )
-        complete = (at(end) == 0) & (end < length)
+        is_complete = (byte_at(end) == 0) & (end < length)
+        is_control = is_extension & (byte_at(position + 1) == _GRAPHIC_CONTROL)
         return (
             end + 1,
-            left,
-            image & complete,
-            image | ~complete | (kind != _EXTENSION),
-            tf.where(image, here, size),
-            tf.where((kind == _EXTENSION) & (at(position + 1) == _CONTROL), position + 3, control),
+            blocks_left,
+            is_image & is_complete,
+            is_image | ~is_complete | ~is_extension,
+            tf.where(is_image, tf.cast(numbers, tf.int64), size_and_corner),
+            tf.where(is_control, position + 3, control),
         )
 
-    start = 13 + colors(at(tf.constant(10)))
-    position, _, drawn, _, size, control = tf.while_loop(
-        lambda position, left, drawn, ended, *_: ~ended & (position < length) & (left > 0),
-        block,
-        (
-            start,
-            tf.constant(_BLOCKS),
-            *[tf.constant(False)] * 2,
-            tf.zeros(4, tf.int64),
-            tf.constant(0),
-        ),
+    start = 13 + color_table_size(byte_at(tf.constant(10)))
+    false, size_and_corner = tf.constant(False), tf.zeros(4, tf.int64)
+    position, _, has_image, _, size_and_corner, control = tf.while_loop(
+        lambda position, blocks, _, ended, *rest: ~ended & (position < length) & (blocks > 0),
+        skip_block,
+        (start, tf.constant(_MAX_BLOCKS), false, false, size_and_corner, tf.constant(0)),
     )
     frame = tf.strings.join([tf.strings.substr(encoded, 0, position), b";"])
-    # Flags 0: no color of the image is transparent, as without a control extension.
+    # With flags 0 no color of the image is transparent, as without a control extension.
     opaque = [
         tf.strings.substr(frame, 0, control),
         b"\0",
         tf.strings.substr(frame, control + 1, length),
     ]
     frame = tf.where(control > 0, tf.strings.join(opaque), frame)
-    size = tf.where(drawn, size, 0)
-    return tf.where(drawn, frame, b""), size[:2], size[2:]
+    size_and_corner = tf.where(has_image, size_and_corner, 0)
+    return tf.where(has_image, frame, b""), size_and_corner[:2], size_and_corner[2:]
 
 
 def has_more_scans(encoded: tf.Tensor, limit: int) -> tf.Tensor:
@@ -205,15 +208,15 @@ def has_more_scans(encoded: tf.Tensor, limit: int) -> tf.Tensor:
     Reference: "Two Issues with the JPEG Standard",
         https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf
     """
-    return contains(encoded, _SCAN, limit)
+    return contains(encoded, _SCAN_MARKER, limit)
 
 
 def keeps_coefficients(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether the decoder keeps the coefficients of a whole JPEG, at any decoded size.
+    """Returns whether the decoder stores the coefficients of a whole JPEG, at any decoded size.
 
-    They take 6 bytes a pixel if the JPEG is progressive or a scan does not have all colors.
+    They take 6 bytes per pixel, if the JPEG is progressive or a scan lacks some color channels.
     """
-    return tf.reduce_any([contains(encoded, marker) for marker in _WHOLE])
+    return tf.reduce_any([contains(encoded, marker) for marker in _COEFFICIENT_MARKERS])
 
 
 def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:
@@ -222,17 +225,17 @@ def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:
     Adobe's programs invert the values of a four-channel JPEG. Without the segment, TensorFlow does
     not invert the channels, but Pillow does.
     """
-    return ~contains(encoded, _ADOBE)
+    return ~contains(encoded, _ADOBE_SEGMENT)
 
 
 def _first_bytes(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the first bytes as an int64 column of shape (_LENGTH, 1), zero-padded."""
-    data = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_LENGTH)
+    """Returns the first bytes as an int64 column of shape (_HEADER_SIZE, 1), zero-padded."""
+    data = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)
     return tf.cast(data, tf.int64)[:, tf.newaxis]
 
 
 def _numbers(data: tf.Tensor) -> tuple[dict[tuple[int, int], tf.Tensor], ...]:
-    """Returns the little-endian and the big-endian header integers, keyed by position."""
-    values = tf.unstack(tf.reduce_sum(data * _WEIGHTS, axis=0))
+    """Returns the little-endian and the big-endian header integers, by position and size."""
+    values = tf.unstack(tf.reduce_sum(data * _BYTE_WEIGHTS, axis=0))
     little = dict(zip(_LITTLE_ENDIAN, values, strict=False))
     return little, dict(zip(_BIG_ENDIAN, values[len(little) :], strict=True))

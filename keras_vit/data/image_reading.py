@@ -27,10 +27,10 @@ from keras_vit.data.decode_and_resize import (
 from keras_vit.data.exif import one_operator
 from keras_vit.preprocessing import Preprocessing
 
-_AT_ONCE = 4  # images of a batch decoded in parallel
-_SMALL = 1 << 21  # pixels; eight such images take 50 MB
-SCANS = 100  # of a JPEG
-REFUSED = (  # kinds that the decoder fails on, in the order of `image_headers.FORMATS`
+_PARALLEL_CALLS = 4  # number of images of a batch that are decoded in parallel
+_MAX_SMALL_PIXELS = 1 << 21  # pixels; eight such images take 50 MB
+MAX_SCANS = 100  # of a JPEG
+REFUSED = (  # images on which the decoder fails, in the order of `image_headers.FORMATS`
     "a CMYK JPEG without an Adobe marker",
     "a PNG whose header does not come first",
     "a GIF whose first frame does not cover the whole image",
@@ -79,15 +79,19 @@ class Limits:
             f"The image has more than {self.max_bytes} bytes",
             "The image is not a JPEG, PNG, GIF, BMP or WebP",
             f" pixels, more than the limit of {self.max_pixels}",
-            f"The image is a JPEG with more than {SCANS} scans",
+            f"The image is a JPEG with more than {MAX_SCANS} scans",
             "The image is damaged",
             *(f"The image is {kind}" for kind in REFUSED),
         )
 
 
 LOCAL = Limits(max_bytes=2**31 - 1)  # of local files
-_LEAST = ratio_for_resizing(Preprocessing(dct_scaling=False))  # as the limit requires
-GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _SCANNED, DAMAGED = range(7)
+_RATIO_FOR_LIMIT = ratio_for_resizing(
+    Preprocessing(dct_scaling=False)
+)  # the least that the limit requires
+# Indices into `Limits.messages`.
+GOOD, _EMPTY, _TOO_MANY_BYTES, _UNKNOWN_FORMAT = range(4)
+_TOO_MANY_PIXELS, _TOO_MANY_SCANS, DAMAGED = range(4, 7)
 
 
 class Header(NamedTuple):
@@ -127,71 +131,72 @@ def read_header(encoded: tf.Tensor, limits: Limits, ratio: Ratio) -> Header:
         refused = tf.cond(
             shape[2] == 4, lambda: image_headers.lacks_adobe(encoded), lambda: tf.constant(False)
         )
-        kind = tf.constant(image_headers.FORMATS.index("jpeg"))
-        scanned = image_headers.has_more_scans(encoded, SCANS)
+        format = tf.constant(image_headers.FORMATS.index("jpeg"))
+        has_too_many_scans = image_headers.has_more_scans(encoded, MAX_SCANS)
         sides = tf.cast(shape[:2], tf.int64)
         divisor = tf.cond(
             tf.reduce_prod(sides) > limits.max_pixels,
             lambda: tf.where(image_headers.keeps_coefficients(encoded), 1, ratio(shape[:2], 1)),
             lambda: 1,
         )
-        return sides, -(-sides // tf.cast(divisor, tf.int64)), scanned, kind, refused
+        decoded_sides = -(-sides // tf.cast(divisor, tf.int64))
+        return sides, decoded_sides, has_too_many_scans, format, refused
 
     def other() -> tuple[tf.Tensor, ...]:
-        sides, kind, refused = _other_header(encoded)
-        return sides, sides, tf.constant(False), kind, refused
+        sides, format, refused = _other_header(encoded)
+        return sides, sides, tf.constant(False), format, refused
 
     is_jpeg = tf.io.is_jpeg(encoded) & (length <= limits.max_bytes)
-    sides, decoded, scanned, kind, refused = tf.cond(is_jpeg, jpeg, other)
+    sides, decoded_sides, has_too_many_scans, format, refused = tf.cond(is_jpeg, jpeg, other)
     code = tf.constant(GOOD)
-    for found, fails in (  # a later row takes precedence
-        (_SCANNED, scanned),
-        (_LARGE, tf.reduce_prod(decoded) > limits.max_pixels),
-        (DAMAGED + kind, refused),
-        (_FOREIGN, kind == image_headers.FORMATS.index("unknown")),
-        (_LONG, length > limits.max_bytes),
+    for failure_code, fails in (  # a later row takes precedence
+        (_TOO_MANY_SCANS, has_too_many_scans),
+        (_TOO_MANY_PIXELS, tf.reduce_prod(decoded_sides) > limits.max_pixels),
+        (DAMAGED + format, refused),
+        (_UNKNOWN_FORMAT, format == image_headers.FORMATS.index("unknown")),
+        (_TOO_MANY_BYTES, length > limits.max_bytes),
         (_EMPTY, length == 0),
     ):
-        code = tf.where(fails, found, code)
+        code = tf.where(fails, failure_code, code)
     return Header(code, sides[0], sides[1])
 
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def _other_header(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the size, format index and refusal flag of an image other than JPEG."""
-    kind, screen, refused = image_headers.head(encoded)
+    """Returns the size, the format, and whether the decoder fails, for an image other than JPEG."""
+    format, screen, refused = image_headers.head(encoded)
     frame, corner = tf.cond(
-        kind == image_headers.FORMATS.index("gif"),
+        format == image_headers.FORMATS.index("gif"),
         lambda: image_headers.first_frame(encoded)[1:],
         lambda: (screen, tf.zeros_like(screen)),
     )
-    small = tf.reduce_all(frame > 0) & tf.reduce_any((frame < screen) | (corner > 0))
-    return tf.maximum(screen, frame), kind, small | refused
+    is_partial = tf.reduce_all(frame > 0) & tf.reduce_any((frame < screen) | (corner > 0))
+    return tf.maximum(screen, frame), format, is_partial | refused
 
 
 def message(header: Header, limits: Limits) -> tf.Tensor:
     """Returns the error message for each header, as a string tensor."""
     text = tf.gather(tf.constant(limits.messages), header.code)
     size = [tf.strings.as_string(side) for side in (header.height, header.width)]
-    large = tf.strings.join(["The image has ", size[0], " x ", size[1], text])
-    return tf.where(header.code == _LARGE, large, text)
+    with_size = tf.strings.join(["The image has ", size[0], " x ", size[1], text])
+    return tf.where(header.code == _TOO_MANY_PIXELS, with_size, text)
 
 
-def decode_in_turn(
+def decode_large_serially(
     encoded: tf.Tensor,
     preprocessing: Preprocessing,
     ratio: Ratio | None = None,
     area: tf.Tensor | None = None,
 ) -> Stored:
-    """Like `decode_as_stored`, but decodes images with a large `area` one at a time."""
+    """Like `decode_as_stored`, but decodes images with a large `area`, in pixels, one at a time."""
 
     @one_operator
-    def large(encoded: tf.Tensor) -> Stored:
-        return _turns().execute(lambda: decode_as_stored(encoded, preprocessing, ratio))
+    def decode_large(encoded: tf.Tensor) -> Stored:
+        return _large_image_lock().execute(lambda: decode_as_stored(encoded, preprocessing, ratio))
 
     return tf.cond(
         (_area(encoded) if area is None else area) > LARGE_PIXELS,
-        lambda: large(encoded),
+        lambda: decode_large(encoded),
         lambda: decode_as_stored(encoded, preprocessing, ratio),
     )
 
@@ -207,7 +212,7 @@ def _area(encoded: tf.Tensor) -> tf.Tensor:
 
 
 @functools.cache
-def _turns() -> tf.CriticalSection:
+def _large_image_lock() -> tf.CriticalSection:
     with tf.init_scope(), tf.device("CPU"):
         return tf.CriticalSection(name="large_images")
 
@@ -216,49 +221,50 @@ def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) 
     """Decodes, resizes and crops a batch of images, with error messages for bad images."""
     shape = (*preprocessing.size, preprocessing.num_channels)
     blank = tf.zeros(shape, tf.uint8)
-    none = tf.constant(0, tf.int64)
+    zero = tf.constant(0, tf.int64)
 
-    def read(encoded: tf.Tensor, at_once: int, large: bool) -> tuple[tf.Tensor, ...]:
+    def read(encoded: tf.Tensor, parallel_calls: int, large: bool) -> tuple[tf.Tensor, ...]:
         """Returns codes and sizes of all images, and pixels of either the small or `large` ones."""
 
-        def each(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        def read_image(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
             header = read_header(image, limits, ratio_for_resizing(preprocessing))
-            now = (header.height * header.width > LARGE_PIXELS) == large
-            fitted = tf.cond(
-                (header.code == GOOD) & now,
+            is_requested = (header.height * header.width > LARGE_PIXELS) == large
+            pixels = tf.cond(
+                (header.code == GOOD) & is_requested,
                 lambda: decode_resized(image, preprocessing),
                 lambda: blank,
             )
-            return *header, fitted
+            return *header, pixels
 
-        index, *found = _results(encoded, each, (DAMAGED, none, none, blank), at_once)
-        # The last results are those of a damaged image, the default for all missing results.
+        damaged = (DAMAGED, zero, zero, blank)
+        index, *results = _successful_results(encoded, read_image, damaged, parallel_calls)
+        # The last result, that of a damaged image, is the result of all undecodable images.
         last = tf.size(index) - 1
         rows = tf.fill(tf.shape(encoded), last)
         rows = tf.tensor_scatter_nd_update(rows, index[:-1, tf.newaxis], tf.range(last))
-        return tuple(tf.gather(part, rows) for part in found)
+        return tuple(tf.gather(result, rows) for result in results)
 
-    code, height, width, fitted = read(encoded, _AT_ONCE, large=False)
-    left = (code == GOOD) & (height * width > LARGE_PIXELS)
+    code, height, width, pixels = read(encoded, _PARALLEL_CALLS, large=False)
+    is_large = (code == GOOD) & (height * width > LARGE_PIXELS)
 
     @one_operator
     def read_large(
-        encoded: tf.Tensor, left: tf.Tensor, code: tf.Tensor, fitted: tf.Tensor
+        encoded: tf.Tensor, is_large: tf.Tensor, code: tf.Tensor, pixels: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        found = read(tf.boolean_mask(encoded, left), 1, large=True)
-        place = tf.where(left)
+        large_code, _, _, large_pixels = read(tf.boolean_mask(encoded, is_large), 1, large=True)
+        indices = tf.where(is_large)
         return (
-            tf.tensor_scatter_nd_update(code, place, found[0]),
-            tf.tensor_scatter_nd_update(fitted, place, found[3]),
+            tf.tensor_scatter_nd_update(code, indices, large_code),
+            tf.tensor_scatter_nd_update(pixels, indices, large_pixels),
         )
 
-    code, fitted = tf.cond(
-        tf.reduce_any(left),
-        lambda: read_large(encoded, left, code, fitted),
-        lambda: (code, fitted),
+    code, pixels = tf.cond(
+        tf.reduce_any(is_large),
+        lambda: read_large(encoded, is_large, code, pixels),
+        lambda: (code, pixels),
     )
     return Read(
-        tf.ensure_shape(fitted, (None, *shape)),
+        tf.ensure_shape(pixels, (None, *shape)),
         code == GOOD,
         message(Header(code, height, width), limits),
     )
@@ -268,51 +274,51 @@ def upright_sides(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor
     """Returns the height and width (2,), int32, of an image with its Exif orientation applied."""
     header = read_header(encoded, LOCAL, ratio_for_resizing(preprocessing))
     sides = tf.cast(tf.stack([header.height, header.width]), tf.int32)
-    number = exif.orientation(encoded) if preprocessing.exif_orientation else 1
-    return exif.swapped(sides, number)
+    orientation = exif.orientation(encoded) if preprocessing.exif_orientation else 1
+    return exif.swapped(sides, orientation)
 
 
-def fit_within(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
-    """Decodes, resizes and crops an image; raises an error if it exceeds the limits."""
+def decode_checked(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
+    """Checks an image's header, then decodes, resizes and crops the image, or raises an error."""
     ratio = ratio_for_resizing(preprocessing)
     header = read_header(encoded, LOCAL, ratio)
 
     @one_operator
-    def refused(header: Header) -> tf.Tensor:
-        check = tf.debugging.Assert(False, [message(header, LOCAL)])
-        with tf.control_dependencies([check]):
+    def fail(header: Header) -> tf.Tensor:
+        failure = tf.debugging.Assert(False, [message(header, LOCAL)])
+        with tf.control_dependencies([failure]):
             return tf.zeros((*preprocessing.size, preprocessing.num_channels), tf.uint8)
 
-    def fitted() -> tf.Tensor:
+    def decode() -> tf.Tensor:
         area = header.height * header.width
-        stored = decode_in_turn(encoded, preprocessing, ratio, area)
+        stored = decode_large_serially(encoded, preprocessing, ratio, area)
         return resize_and_crop(stored, preprocessing)
 
-    return tf.cond(header.code == GOOD, fitted, lambda: refused(header))
+    return tf.cond(header.code == GOOD, decode, lambda: fail(header))
 
 
-def _results(
+def _successful_results(
     encoded: tf.Tensor,
-    each: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
+    compute: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
     default: tuple[Any, ...],
-    at_once: int,
+    parallel_calls: int,
 ) -> list[tf.Tensor]:
-    """Returns the index and result of each image on which `each` succeeds, then `default`."""
-    number = tf.size(encoded)
+    """Returns the index and results of each image on which `compute` succeeds, then `default`."""
+    num_images = tf.size(encoded)
 
     @tf.autograph.experimental.do_not_convert
     def with_index(index: tf.Tensor, image: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return index, *each(image)
+        return index, *compute(image)
 
-    # `ignore_errors` skips undecodable images without an operator that a server lacks. It also
-    # skips out-of-memory errors, so that the image is reported as damaged. The last element keeps
-    # the dataset from being empty.
+    # `ignore_errors` skips undecodable images without operators that TensorFlow Serving lacks. It
+    # also skips images on out-of-memory errors, which are then reported as damaged. The last
+    # element keeps the dataset from being empty.
     images = (
-        tf.data.Dataset.from_tensor_slices((tf.range(number), encoded))
-        .map(with_index, num_parallel_calls=at_once)
+        tf.data.Dataset.from_tensor_slices((tf.range(num_images), encoded))
+        .map(with_index, num_parallel_calls=parallel_calls)
         .ignore_errors()
         .concatenate(tf.data.Dataset.from_tensors((-1, *default)))
-        .batch(tf.cast(number, tf.int64) + 1)
+        .batch(tf.cast(num_images, tf.int64) + 1)
     )
     options = tf.data.Options()  # no graph optimization, which each call would repeat
     options.autotune.enabled = False
@@ -322,17 +328,17 @@ def _results(
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
-    """Decodes a local image; returns empty pixels and an error code if decoding fails."""
-    # A dataset ignores decoding errors: from Python 3.12 on, TensorFlow hangs if two threads raise
-    # an error.
-    none = tf.constant(0, tf.int64)
-    damaged = (tf.zeros((0, 0, 3), tf.uint8), False, Header(tf.constant(DAMAGED), none, none))
+    """Returns upright pixels (empty if decoding fails), whether they were turned, and a header."""
+    # A dataset can ignore decoding errors; from Python 3.12 on, TensorFlow hangs if two threads
+    # raise an error.
+    zero = tf.constant(0, tf.int64)
+    damaged = (tf.zeros((0, 0, 3), tf.uint8), False, Header(tf.constant(DAMAGED), zero, zero))
 
     @tf.autograph.experimental.do_not_convert
-    def inspected(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
-        return _inspected(image, 16 * LOCAL.max_pixels)  # of a JPEG decoded at 1/4
+    def inspect_image(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
+        return _inspect_limited(image, 16 * LOCAL.max_pixels)  # a JPEG may be decoded at 1/4
 
-    images = tf.data.Dataset.from_tensors(encoded).map(inspected)
+    images = tf.data.Dataset.from_tensors(encoded).map(inspect_image)
     images = images.ignore_errors().concatenate(tf.data.Dataset.from_tensors(damaged))
     return images.take(1).get_single_element()
 
@@ -341,26 +347,27 @@ def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
 def inspect_small(encoded: tf.Tensor) -> list[tf.Tensor]:
     """Decodes a batch of small images like `inspect`, but faster."""
 
-    def each(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        found, turned, _ = _inspected(image, _SMALL)
-        return tf.shape(found)[:2], turned, tf.io.serialize_tensor(found)
+    def inspect_image(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        pixels, oriented, _ = _inspect_limited(image, _MAX_SMALL_PIXELS)
+        return tf.shape(pixels)[:2], oriented, tf.io.serialize_tensor(pixels)
 
-    none = (tf.zeros(2, tf.int32), tf.constant(False), tf.constant(b""))
-    return [part[:-1] for part in _results(encoded, each, none, at_once=1)]
+    default = (tf.zeros(2, tf.int32), tf.constant(False), tf.constant(b""))
+    results = _successful_results(encoded, inspect_image, default, parallel_calls=1)
+    return [result[:-1] for result in results]
 
 
-def _inspected(encoded: tf.Tensor, max_pixels: int) -> tuple[tf.Tensor, tf.Tensor, Header]:
-    """Returns the result of `inspect`, with empty pixels if there are more than `max_pixels`."""
-    header = read_header(encoded, LOCAL, _LEAST)
+def _inspect_limited(encoded: tf.Tensor, max_pixels: int) -> tuple[tf.Tensor, tf.Tensor, Header]:
+    """Inspects an image like `inspect`; returns no pixels of images above `max_pixels`."""
+    header = read_header(encoded, LOCAL, _RATIO_FOR_LIMIT)
     area = header.height * header.width
 
-    def decoded() -> tuple[tf.Tensor, tf.Tensor]:
-        stored = decode_in_turn(encoded, Preprocessing(), _LEAST, area)
+    def decode() -> tuple[tf.Tensor, tf.Tensor]:
+        stored = decode_large_serially(encoded, Preprocessing(), _RATIO_FOR_LIMIT, area)
         return stored.pixels, stored.orientation
 
     image, orientation = tf.cond(
         (header.code == GOOD) & (area <= max_pixels),
-        decoded,
+        decode,
         lambda: (tf.zeros((0, 0, 3), tf.uint8), tf.constant(1, tf.int64)),
     )
     sides = tf.unstack(exif.swapped(tf.stack(header[1:]), orientation))

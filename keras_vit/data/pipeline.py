@@ -17,19 +17,19 @@ from keras_vit import arguments
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.examples import Examples
 from keras_vit.data.geometry import centered_geometry
-from keras_vit.data.image_reading import fit_within, upright_sides
+from keras_vit.data.image_reading import decode_checked, upright_sides
 from keras_vit.image_formats import image_format
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.storage.paths import StoredFiles
 
-#: Errors of a dataset whose files were removed, damaged or exchanged after their check.
+#: Errors of a dataset whose files were removed, damaged or replaced after the audit.
 UNREADABLE = (
     tf.errors.NotFoundError,
     tf.errors.InvalidArgumentError,
     tf.errors.DataLossError,
     tf.errors.UnknownError,
 )
-_READ_AT_ONCE = 16  # images
+_READ_BATCH_SIZE = 16  # images
 
 
 def evaluation_dataset(
@@ -48,8 +48,8 @@ def evaluation_dataset(
         batch_size: Global batch size, over all workers; the last batch may be smaller.
         pad: Whether the last batch is padded with images of weight 0, for devices that need
             batches of one size; every image then has a weight.
-        shard: Index of this worker and number of workers; each reads its shard of every batch,
-            which must be padded.
+        shard: Index of this worker and number of workers; each worker reads its shard of every
+            batch. Several workers need `pad`.
 
     Returns:
         Dataset of known cardinality: model input (B, h, w, C), float32, and targets, for classes
@@ -76,30 +76,32 @@ def evaluation_dataset(
             f"number of batches. Received: pad={pad}, shard={shard}"
         )
     read = reader(examples)
-    number = len(examples)
+    num_images = len(examples)
 
-    def image(place: tf.Tensor) -> tf.Tensor:
-        return tf.minimum(place, number - 1)
+    def image_index(position: tf.Tensor) -> tf.Tensor:
+        return tf.minimum(position, num_images - 1)
 
     @tf.autograph.experimental.do_not_convert  # a third of the time before the first batch
-    def example(place: tf.Tensor, *contents: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        encoded, target = read(image(place), *contents)
-        prepared = scale(fit_within(encoded, preprocessing), preprocessing)
+    def example(position: tf.Tensor, *contents: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        encoded, target = read(image_index(position), *contents)
+        image = scale(decode_checked(encoded, preprocessing), preprocessing)
         if examples.kind.dense:
             geometry = centered_geometry(upright_sides(encoded, preprocessing), preprocessing)
             target = examples.kind.follow(target, geometry, preprocessing.size)
         if not pad:
-            return prepared, target
-        return prepared, target, tf.cast(place < number, tf.float32)
+            return image, target
+        return image, target, tf.cast(position < num_images, tf.float32)
 
-    share = batch_size // workers
-    batches = -(-number // batch_size)
-    dataset = tf.data.Dataset.range(batches * batch_size if pad else number)
+    worker_batch_size = batch_size // workers
+    num_batches = -(-num_images // batch_size)
+    dataset = tf.data.Dataset.range(num_batches * batch_size if pad else num_images)
     if workers > 1:
-        dataset = dataset.filter(lambda place: place % batch_size // share == index)
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches * share))
-    dataset = with_contents(dataset, examples, image)
-    return read_ahead(dataset.map(example, tf.data.AUTOTUNE).batch(share, drop_remainder=pad))
+        cardinality = tf.data.experimental.assert_cardinality(num_batches * worker_batch_size)
+        dataset = dataset.filter(
+            lambda position: position % batch_size // worker_batch_size == index
+        ).apply(cardinality)
+    dataset = with_contents(dataset, examples, image_index).map(example, tf.data.AUTOTUNE)
+    return read_ahead(dataset.batch(worker_batch_size, drop_remainder=pad))
 
 
 def image_dataset(
@@ -128,15 +130,15 @@ def image_dataset(
 
     @tf.autograph.experimental.do_not_convert
     def example(file: tf.Tensor) -> tf.Tensor:
-        return scale(fit_within(file, preprocessing), preprocessing)
+        return scale(decode_checked(file, preprocessing), preprocessing)
 
     return read_ahead(dataset.map(example, tf.data.AUTOTUNE).batch(batch_size))
 
 
 def reader(examples: Examples) -> Callable[..., tuple[tf.Tensor, Any]]:
-    """Returns a `tf.data` function of an index and, if there is one, what `with_contents` added.
+    """Returns a `tf.data` function that returns the encoded image and the target at an index.
 
-    It returns the encoded image and the target.
+    Its other argument is the image's content, if `with_contents` has added it.
     """
     with tf.device("CPU"):
         encoded, target = _file_reader(examples), examples.kind.reader(examples)
@@ -146,14 +148,10 @@ def reader(examples: Examples) -> Callable[..., tuple[tf.Tensor, Any]]:
 def with_contents(
     dataset: tf.data.Dataset, examples: Examples, index: Callable[..., tf.Tensor]
 ) -> tf.data.Dataset:
-    """Adds the encoded image at the end of each element, for files that Python reads.
+    """Appends the encoded image to each element, for files that Python reads.
 
-    It reads several in each call, because a call for each image takes five times as long.
-
-    Args:
-        dataset: Dataset of known cardinality with elements of scalars.
-        examples: The images.
-        index: Function from an element to the index of its image.
+    Each call reads several images, because a call for each image takes five times as long. The
+    cardinality of `dataset` must be known; `index` computes an image's index from an element.
     """
     stored = examples.encoded
     if not isinstance(stored, StoredFiles):
@@ -164,8 +162,8 @@ def with_contents(
         contents = tf.numpy_function(stored.contents, [index(*element)], tf.string)
         return *element, tf.ensure_shape(contents, (None,))
 
-    found = dataset.batch(_READ_AT_ONCE).map(read, tf.data.AUTOTUNE).unbatch()
-    return found.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
+    with_files = dataset.batch(_READ_BATCH_SIZE).map(read, tf.data.AUTOTUNE).unbatch()
+    return with_files.apply(tf.data.experimental.assert_cardinality(dataset.cardinality()))
 
 
 def _file_reader(examples: Examples) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -174,8 +172,8 @@ def _file_reader(examples: Examples) -> Callable[[tf.Tensor], tf.Tensor]:
     if isinstance(stored, StoredFiles):
         return lambda i: tf.ensure_shape(tf.numpy_function(stored.__getitem__, [i], tf.string), ())
     if stored is not None:
-        files = tf.constant(stored, tf.string)
-        return lambda i: tf.gather(files, i)
+        contents = tf.constant(stored, tf.string)
+        return lambda i: tf.gather(contents, i)
     # A path need not be valid UTF-8.
     paths = tf.constant([os.fsencode(path) for path in examples.paths or ()], tf.string)
     return lambda i: tf.io.read_file(tf.gather(paths, i))
@@ -209,7 +207,7 @@ def read_ahead(dataset: tf.data.Dataset, number: int = 2) -> tf.data.Dataset:
 def read_pixels(encoded: Sequence[bytes], preprocessing: Preprocessing) -> np.ndarray:
     """Decodes and resizes images to uint8 pixels of shape (N, h, w, C), without scaling."""
     with tf.device("CPU"):
-        return np.stack([fit_within(tf.constant(file), preprocessing) for file in encoded])
+        return np.stack([decode_checked(tf.constant(file), preprocessing) for file in encoded])
 
 
 def read_files(

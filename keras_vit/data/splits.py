@@ -21,7 +21,7 @@ from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.target_kinds import NO_TARGETS
 from keras_vit.escapes import csv_cell, csv_text
 from keras_vit.files import write_csv
-from keras_vit.storage.names import finder, order, take
+from keras_vit.storage.names import argsort, index_finder, take
 
 _PIXELS = "pixels"  # column of the digests of decoded images
 _DIGITS = 32  # of the 64 digits of a SHA-256
@@ -175,7 +175,8 @@ def _groups(
 
 def _members(examples: Examples, groups: Sequence[Sequence[str]]) -> list[np.ndarray]:
     """Returns the indices of the images of each group, ignoring unknown names."""
-    indices = np.array(finder(examples.names)(name for group in groups for name in group), int)
+    names = (name for group in groups for name in group)
+    indices = np.array(index_finder(examples.names)(names), int)
     ends = np.cumsum([len(group) for group in groups], dtype=int)
     return [group[group >= 0] for group in np.split(indices, ends[:-1])]
 
@@ -247,7 +248,7 @@ def _source_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, 
 
 def different_contents(examples: Examples, digests: Mapping[str, str] | None) -> np.ndarray:
     """Returns one index per distinct content: that of the image whose name sorts first."""
-    by_name = order(examples.names)
+    by_name = argsort(examples.names)
     if digests is None:
         return by_name
     first = {digests[examples.names[i]]: i for i in reversed(by_name.tolist())}
@@ -327,7 +328,7 @@ def read_split(
         >>> read_split(path, load("digits"))
         (array([5, 1]), array([2]))
     """
-    index, kind = finder(examples.names), examples.kind
+    index, kind = index_finder(examples.names), examples.kind
     changes: dict[str, list[str]] = {"missing": [], "under another label": [], "replaced": []}
     indices = {name: array("q") for name in splits}
     for columns in _columns(path, kind.column):

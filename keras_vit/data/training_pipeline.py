@@ -1,8 +1,8 @@
 """Input pipeline for `fit`: bit-identical after resumption and for any number of workers.
 
 B is the batch size of one worker, h and w the model's image size, C the number of channels, K the
-number of classes. An image's *place* is its position in the epoch; a batch consists of
-consecutive places.
+number of classes. An image's *position* is its index in the epoch's order; a batch consists of
+consecutive positions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keras_vit.data.augmentation import (
 )
 from keras_vit.data.decode_and_resize import padded, scale
 from keras_vit.data.examples import Examples
-from keras_vit.data.image_reading import decode_in_turn
+from keras_vit.data.image_reading import decode_large_serially
 from keras_vit.data.keras_layers import apply_layers, read_layers
 from keras_vit.data.mixing import mix
 from keras_vit.data.pipeline import check_shard, read_ahead, reader, with_contents
@@ -32,7 +32,7 @@ from keras_vit.data.rand_augment import MIN_SIDE
 from keras_vit.data.target_kinds import ClassIndex, MultiHot, TargetKind
 from keras_vit.preprocessing import Preprocessing
 
-# Augmentations that move or cover pixels, other than crops and flips.
+# Augmentations that move or cover pixels, except crops and flips.
 _MOVING = ("rand_augment_ops", "erasing", "layers")
 # Independent streams of random numbers from one seed.
 _ORDER, _AUGMENTATION, _REPETITION, _ERASING, _MIXING = range(5)
@@ -69,31 +69,31 @@ def check_augmentation(augmentation: Augmentation, kind: TargetKind) -> None:
     """Raises `ValueError` if an augmentation does not move targets of a kind with their images."""
     if isinstance(kind, (ClassIndex, MultiHot)):
         return
-    refused = ("mixup", "cutmix", *_MOVING * kind.dense)
-    if wrong := [name for name in refused if getattr(augmentation, name)]:
+    unsupported = ("mixup", "cutmix", *(_MOVING if kind.dense else ()))
+    if enabled := [name for name in unsupported if getattr(augmentation, name)]:
         raise ValueError(
             "`augmentation` must only crop, flip and color images whose targets are "
             f"{type(kind).__name__.lower()}, as crop_area, flip, three_augment and color_jitter "
-            f"do. Received: {', '.join(wrong)} (--set {wrong[0]}=0 turns it off)"
+            f"do. Received: {', '.join(enabled)} (--set {enabled[0]}=0 turns it off)"
         )
 
 
 def balanced_draws(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the images that an epoch with equally frequent classes draws, sorted by class.
+    """Returns the indices of the images in an epoch with equally frequent classes, by class.
 
-    The second array counts how often the image was drawn before in the epoch.
+    The second array counts how often each image has been drawn before in the epoch.
 
     Examples:
         >>> balanced_draws(np.array([4, 0, 2]))
         (array([0, 1, 2, 4, 5, 4]), array([0, 0, 0, 0, 0, 1]))
     """
-    present = np.flatnonzero(counts)
-    share, rest = divmod(int(counts.sum()), len(present))
+    classes = np.flatnonzero(counts)
+    per_class, remainder = divmod(int(counts.sum()), len(classes))
     starts = np.cumsum(counts) - counts
-    places = [np.arange(share + (i < rest)) for i in range(len(present))]
-    drawn = [starts[k] + place % counts[k] for k, place in zip(present, places, strict=True)]
-    copy = [place // counts[k] for k, place in zip(present, places, strict=True)]
-    return np.concatenate(drawn), np.concatenate(copy)
+    draws = [np.arange(per_class + (i < remainder)) for i in range(len(classes))]
+    indices = [starts[k] + draw % counts[k] for k, draw in zip(classes, draws, strict=True)]
+    repeats = [draw // counts[k] for k, draw in zip(classes, draws, strict=True)]
+    return np.concatenate(indices), np.concatenate(repeats)
 
 
 def training_dataset(
@@ -112,8 +112,8 @@ def training_dataset(
     """Returns shuffled, augmented batches of the training images for several epochs.
 
     The order depends on (seed, epoch), the augmentation of an image on (seed, epoch, image), and
-    erasing and mixing on (seed, epoch, place): a step is bit-identical in an uninterrupted and in a
-    resumed run, and on any worker. Each epoch has `steps_per_epoch * batch_size` images, all
+    erasing and mixing on (seed, epoch, position): a step is bit-identical in an uninterrupted and
+    in a resumed run, and on any worker. Each epoch has `steps_per_epoch * batch_size` images, all
     different unless they are repeated or balanced.
 
     Args:
@@ -189,16 +189,16 @@ class _Pipeline:
     balanced: bool
 
     def __post_init__(self) -> None:
-        # Constants of the graphs below, which are made once.
+        # Constants of the graphs below, which are created once.
         self.read, self.kind = reader(self.examples), self.examples.kind
         self.layers = read_layers(self.augmentation.layers)
-        self.copies = self.augmentation.repeats
-        self.share = self.batch_size // self.shard[1]  # of a batch
+        self.max_copies = self.augmentation.repeats
+        self.worker_batch_size = self.batch_size // self.shard[1]
         if self.balanced:
-            self.drawn, self.copy = balanced_draws(self.examples.class_counts())
-            self.copies = int(self.copy.max()) + 1
+            self.draws, self.draw_repeats = balanced_draws(self.examples.class_counts())
+            self.max_copies = int(self.draw_repeats.max()) + 1
         check_augmentation(self.augmentation, self.kind)
-        if self.augmentation.mixes and self.share % 2:
+        if self.augmentation.mixes and self.worker_batch_size % 2:
             raise ValueError(
                 "`batch_size` must be even on every worker for MixUp and CutMix, because images "
                 f"are mixed in pairs. Received: batch_size={self.batch_size}, shard={self.shard}"
@@ -223,29 +223,31 @@ class _Pipeline:
 
         dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(order)
         # `fit` runs an extra step per epoch if the cardinality is unknown.
-        remaining = (epochs - initial_epoch) * self.steps - initial_step
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(remaining * self.share))
+        num_steps = (epochs - initial_epoch) * self.steps - initial_step
+        num_images = num_steps * self.worker_batch_size
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_images))
         dataset = with_contents(dataset, self.examples, self.index)
-        dataset = dataset.map(self.example, tf.data.AUTOTUNE).batch(self.share, drop_remainder=True)
+        dataset = dataset.map(self.example, tf.data.AUTOTUNE)
+        dataset = dataset.batch(self.worker_batch_size, drop_remainder=True)
         # Layers with their own seed generators depend on the order of calls.
-        parallel = None if self.layers else tf.data.AUTOTUNE
-        return read_ahead(dataset.map(self.batch, parallel))
+        num_parallel_calls = None if self.layers else tf.data.AUTOTUNE
+        return read_ahead(dataset.map(self.batch, num_parallel_calls))
 
     def order(self, epoch: tf.Tensor, initial_step: tf.Tensor) -> tf.data.Dataset:
-        """Returns this worker's (epoch, image, position in the order) triples for an epoch."""
+        """Returns this worker's (epoch, image, position) triples of an epoch."""
         images = self.shuffled(epoch)
 
         @tf.autograph.experimental.do_not_convert
         def example(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            step, own = index // self.share, index % self.share
-            place = step * self.batch_size + self.shard[0] * self.share + own
-            return epoch, tf.gather(images, place), place
+            step, offset = index // self.worker_batch_size, index % self.worker_batch_size
+            position = step * self.batch_size + self.shard[0] * self.worker_batch_size + offset
+            return epoch, tf.gather(images, position), position
 
-        first = tf.cast(initial_step, tf.int64) * self.share
-        return tf.data.Dataset.range(first, self.steps * self.share).map(example)
+        first = tf.cast(initial_step, tf.int64) * self.worker_batch_size
+        return tf.data.Dataset.range(first, self.steps * self.worker_batch_size).map(example)
 
     def shuffled(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Returns an epoch's images in random order; copy `j` of image `i` is `i * copies + j`."""
+        """Returns an epoch's images in random order; copy j of image i is i * max_copies + j."""
         # tf.random.experimental.index_shuffle needs no memory for the order, but is not uniform
         # (docs/decisions/0005).
         shuffle = tf.random.experimental.stateless_shuffle
@@ -254,34 +256,36 @@ class _Pipeline:
         if self.balanced:  # the images of a class stay in their random order
             classes = tf.gather(np.asarray(self.examples.targets), images)
             images = tf.gather(images, tf.argsort(classes, stable=True))
-            images = tf.gather(images, self.drawn) * self.copies + self.copy
-        elif self.copies == 1:
+            images = tf.gather(images, self.draws) * self.max_copies + self.draw_repeats
+        elif self.max_copies == 1:
             return images
         else:
-            images = images[:, tf.newaxis] * self.copies + tf.range(self.copies, dtype=tf.int64)
+            copies = tf.range(self.max_copies, dtype=tf.int64)
+            images = images[:, tf.newaxis] * self.max_copies + copies
             images = tf.reshape(images, (-1,))[: len(self.examples)]
         return shuffle(images, seed=self.key(_REPETITION, epoch))
 
-    def index(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-        """Returns the index of an image that may be drawn several times."""
-        return image // self.copies
+    def index(self, epoch: tf.Tensor, image: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
+        """Returns the index of the image of which `image` is a copy."""
+        return image // self.max_copies
 
     @tf.autograph.experimental.do_not_convert
     def example(
-        self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor, *contents: tf.Tensor
+        self, epoch: tf.Tensor, image: tf.Tensor, position: tf.Tensor, *contents: tf.Tensor
     ) -> tuple:
         """Reads and augments an image; also returns the seeds for erasing and mixing."""
-        encoded, target = self.read(self.index(epoch, image, place), *contents)
+        encoded, target = self.read(self.index(epoch, image, position), *contents)
         seed = self.key(_AUGMENTATION, epoch, image)
         ratio = ratio_for_crop(seed, self.preprocessing, self.augmentation)
-        stored = padded(decode_in_turn(encoded, self.preprocessing, ratio), self.preprocessing)
+        stored = decode_large_serially(encoded, self.preprocessing, ratio)
+        stored = padded(stored, self.preprocessing)
         geometry = random_geometry(stored, seed, self.preprocessing, self.augmentation)
-        changed = augment(stored, geometry, seed, self.preprocessing, self.augmentation)
+        augmented = augment(stored, geometry, seed, self.preprocessing, self.augmentation)
         target = self.kind.follow(target, geometry, self.preprocessing.size)
-        erasing, mixing = (self.key(stream, epoch, place) for stream in (_ERASING, _MIXING))
+        erasing, mixing = (self.key(stream, epoch, position) for stream in (_ERASING, _MIXING))
         if not self.layers:
-            changed = self.finish(changed, erasing)
-        return changed, target, erasing, mixing
+            augmented = self.finish(augmented, erasing)
+        return augmented, target, erasing, mixing
 
     @tf.autograph.experimental.do_not_convert
     def batch(
@@ -315,5 +319,5 @@ class _Pipeline:
 
     def key(self, stream: int, *numbers: tf.Tensor) -> tf.Tensor:
         """Returns a seed of shape (2,) for a random stream, an epoch, and an image or position."""
-        start = tf.constant([self.seed, stream], tf.int64)
-        return functools.reduce(tf.random.experimental.stateless_fold_in, numbers, start)
+        initial = tf.constant([self.seed, stream], tf.int64)
+        return functools.reduce(tf.random.experimental.stateless_fold_in, numbers, initial)

@@ -65,13 +65,14 @@ def add_class(
         raise ValueError("`images` must contain at least one image. Received: none")
     signatures = signatures_of(folder, trust)
 
-    def features(encoded: list[bytes]) -> predictor.Answers:
+    def features(encoded: list[bytes]) -> predictor.Outputs:
         outputs = signatures["features"](image_bytes=tf.constant(encoded))
         messages = [message.decode() for message in outputs["message"].numpy()]
         return outputs["features"].numpy(), messages
 
     vectors = []
-    for index, (vector, message) in enumerate(predictor.rows(images, 32, list, features)):
+    outputs = predictor.compute_outputs(images, 32, list, features)
+    for index, (vector, message) in enumerate(outputs):
         if message:
             raise ValueError(
                 f"`images` must be images that can be read. Received: {images[index]!s}: {message}"

@@ -131,7 +131,7 @@ def bundle(
         directory: Folder of the bundle; created if needed.
         name: Name of the model on the server.
         quantizations: TFLite files to write: keys of `tflite.QUANTIZATIONS`, which must agree;
-            by default those of `tflite.USUAL`, or with `"all"` those of
+            by default those of `tflite.DEFAULT_QUANTIZATIONS`, or with `"all"` those of
             `tflite.quantizations_of`, except those that agree on too few images.
         runtimes: Other runtimes to export for, of `onnx_openvino.WRITERS`.
         examples: Labeled images to verify with, or their data source; by default the run's held-out
@@ -213,7 +213,7 @@ def bundle(
     )
     confidence.check(exported.task)
     compared = source.held_out if full or confidence.names() else source.sample(sample, seed)
-    chosen = tflite.USUAL if quantizations is None else quantizations
+    chosen = tflite.DEFAULT_QUANTIZATIONS if quantizations is None else quantizations
     chosen = tflite.quantizations_of(source.model) if chosen == "all" else chosen
     calibration = source.calibration(seed) if tflite.CALIBRATED & set(chosen) else []
     for quantization in chosen:

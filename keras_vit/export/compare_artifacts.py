@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from keras_vit.arguments import text_table
 from keras_vit.data import Examples
-from keras_vit.tasks.registry import of
+from keras_vit.tasks.registry import task_of
 from keras_vit.tasks.task import Predictions
 
 _PROCESS = Path(__file__).with_name("runtime_worker.py")
@@ -122,8 +122,8 @@ def verify(
     task = {
         "names": list(examples.names),
         "threads": _THREADS,
-        "signature": of(expected.preprocessing).compared_signature,
-        "output": of(expected.preprocessing).output,
+        "signature": task_of(expected.preprocessing).compared_signature,
+        "output": task_of(expected.preprocessing).output,
         "artifacts": {a.name: [a.kind, str(a.path.resolve())] for a in artifacts},
     }
     (folder / "task.json").write_text(json.dumps(task))
@@ -154,7 +154,7 @@ def compared(
     if min_agreement is None:
         min_agreement = 1.0
         close = tolerance = 1e-5 if artifact.kind == "saved_model" else 1e-4
-    same, accuracy = of(expected.preprocessing).agreement(outputs, expected, close)
+    same, accuracy = task_of(expected.preprocessing).agreement(outputs, expected, close)
     agreement = float(same.mean())
     return ArtifactComparison(
         name=artifact.name,

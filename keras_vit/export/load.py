@@ -16,19 +16,26 @@ import tensorflow as tf
 
 from keras_vit import preprocessing_files, training
 from keras_vit.export import onnx_openvino, runtime_worker, saved_model
-from keras_vit.export.predictor import Answers, Image, Predictor, check_process, on_pixels, rows
+from keras_vit.export.predictor import (
+    Image,
+    Outputs,
+    Predictor,
+    check_process,
+    compute_outputs,
+    pixel_functions,
+)
 from keras_vit.export.saved_model_operators import check_operators
 from keras_vit.models import preprocessing_of
 from keras_vit.models.features import representation
 from keras_vit.models.inference_runtime import predictor_graph
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import class_rows
-from keras_vit.tasks.registry import of, trained_model
+from keras_vit.tasks.registry import task_of, trained_model
 from keras_vit.tasks.task import Table
-from keras_vit.weights.containers.guards import LARGEST_JSON
+from keras_vit.weights.containers.guards import MAX_JSON_BYTES
 from keras_vit.weights.whole_models import load_model
 
-_THREADS = 4  # at most, of runtimes other than TensorFlow
+_MAX_THREADS = 4  # of runtimes other than TensorFlow
 
 
 def load_predictor(
@@ -62,19 +69,19 @@ def load_predictor(
     """
     check_process()
     if isinstance(source, keras.Model):
-        return _of_model(source, source.name)
-    predictor = _of_path(Path(source), trust)
+        return _model_predictor(source, source.name)
+    predictor = _path_predictor(Path(source), trust)
     predictor.reload = partial(load_predictor, os.path.abspath(source), trust=trust)
     return predictor
 
 
-def _of_path(path: Path, trust: bool) -> Predictor:
+def _path_predictor(path: Path, trust: bool) -> Predictor:
     if path.is_dir():
-        last = training.Run(path).last
-        if last.is_file():
-            path = last
+        last_model = training.Run(path).last
+        if last_model.is_file():
+            path = last_model
         elif folder := newest_saved_model(path):
-            return _of_saved_model(folder, trust)
+            return _saved_model_predictor(folder, trust)
     load = _LOADERS.get(path.suffix)
     if load and path.is_file():
         return load(path)
@@ -88,15 +95,15 @@ def _of_path(path: Path, trust: bool) -> Predictor:
 
 def newest_saved_model(path: Path) -> Path | None:
     """Returns the SavedModel in a folder, of its newest version, or of the model in an export."""
-    if found := _newest(path):
-        return found
-    models = [child for child in path.iterdir() if child.is_dir() and _newest(child)]
+    if newest := _newest_version(path):
+        return newest
+    models = [child for child in path.iterdir() if child.is_dir() and _newest_version(child)]
     if len(models) > 1:
         raise ValueError(
             f"`source` must be one model. Received: source={os.fspath(path)!r}, with the models "
             f"{', '.join(sorted(map(str, models)))}"
         )
-    return _newest(models[0]) if models else None
+    return _newest_version(models[0]) if models else None
 
 
 def embed(
@@ -139,7 +146,7 @@ def embed(
             "`source` must return one vector for each image. "
             f"Received: outputs of the shape {network.output_shape}"
         )
-    return rows(images, batch_size, *_on(network, preprocessing))
+    return compute_outputs(images, batch_size, *_network_functions(network, preprocessing))
 
 
 class Embeddings(Table):
@@ -156,25 +163,28 @@ class Embeddings(Table):
         return [{"file": file, "embedding": embedding, "message": message or None}]
 
 
-def _newest(folder: Path) -> Path | None:
+def _newest_version(folder: Path) -> Path | None:
     """Returns the SavedModel in a folder, or in the newest of its version folders."""
-    numbers = reversed(saved_model.versions(folder))
-    found = (*(folder / str(number) for number in numbers), folder)
-    return next((path for path in found if (path / "saved_model.pb").is_file()), None)
+    versions = reversed(saved_model.versions(folder))
+    candidates = (*(folder / str(version) for version in versions), folder)
+    return next((path for path in candidates if (path / "saved_model.pb").is_file()), None)
 
 
-def _of_model(model: keras.Model, name: str) -> Predictor:
-    found = trained_model(model)
-    return Predictor(name, found.preprocessing, *_on(found.network, found.preprocessing))
+def _model_predictor(model: keras.Model, name: str) -> Predictor:
+    trained = trained_model(model)
+    preprocessing = trained.preprocessing
+    return Predictor(name, preprocessing, *_network_functions(trained.network, preprocessing))
 
 
-def _on(network: keras.Model, preprocessing: Preprocessing) -> tuple[Any, Any]:
+def _network_functions(network: keras.Model, preprocessing: Preprocessing) -> tuple[Any, Any]:
     """Returns the `read` and `run` functions of a network's predictor."""
     compute = network.predict_on_batch
     if keras.backend.backend() == "tensorflow":
         # `predict_on_batch` would compile with XLA, once per batch size.
         compute = predictor_graph(network)
-    return on_pixels(preprocessing, lambda pixels: np.asarray(compute(preprocessing.scale(pixels))))
+    return pixel_functions(
+        preprocessing, lambda pixels: np.asarray(compute(preprocessing.scale(pixels)))
+    )
 
 
 def _load_keras(path: Path) -> keras.Model:
@@ -186,21 +196,22 @@ def _load_keras(path: Path) -> keras.Model:
     return load_model(path)
 
 
-def _of_saved_model(folder: Path, trust: bool) -> Predictor:
+def _saved_model_predictor(folder: Path, trust: bool) -> Predictor:
     assets = folder / saved_model.ASSETS
-    description = assets / preprocessing_files.PREPROCESSING
-    if not description.is_file():
-        raise _foreign(folder)
-    preprocessing = preprocessing_files.parse(description.read_bytes(), str(folder))
-    # The text files, which the graph reads, may have been edited since.
-    count = len(preprocessing.class_names or ())
-    if count:
-        labels = preprocessing_files.lines(assets / preprocessing_files.LABELS, count)
+    path = assets / preprocessing_files.PREPROCESSING
+    if not path.is_file():
+        raise _invalid_export_error(folder)
+    preprocessing = preprocessing_files.parse(path.read_bytes(), str(folder))
+    # The text files, which the graph reads, may have been edited after the export.
+    num_classes = len(preprocessing.class_names or ())
+    if num_classes:
+        labels = preprocessing_files.lines(assets / preprocessing_files.LABELS, num_classes)
         preprocessing = dataclasses.replace(preprocessing, class_names=labels)
     if preprocessing.thresholds:
-        thresholds = preprocessing_files.numbers(assets / preprocessing_files.THRESHOLDS, count)
+        path = assets / preprocessing_files.THRESHOLDS
+        thresholds = preprocessing_files.numbers(path, num_classes)
         preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)
-    task, signatures = of(preprocessing), signatures_of(folder, trust)
+    task, signatures = task_of(preprocessing), signatures_of(folder, trust)
     predict: Callable[..., Any] = signatures[task.compared_signature]
     if (path := folder / saved_model.EXTRA / class_rows.FILE).is_file():
         content = path.read_bytes()
@@ -208,10 +219,10 @@ def _of_saved_model(folder: Path, trust: bool) -> Predictor:
         preprocessing = dataclasses.replace(preprocessing, class_names=names)
         predict = runtime_worker.with_classes(signatures, content)
 
-    def run(images: list[bytes]) -> Answers:
-        answer = predict(image_bytes=tf.constant(images))
-        messages = [message.decode() for message in answer["message"].numpy()]
-        outputs = {name: value.numpy() for name, value in answer.items()}
+    def run(images: list[bytes]) -> Outputs:
+        tensors = predict(image_bytes=tf.constant(images))
+        outputs = {name: tensor.numpy() for name, tensor in tensors.items()}
+        messages = [message.decode() for message in outputs["message"]]
         return runtime_worker.joined(outputs, task.output), messages
 
     return Predictor(str(folder), preprocessing, lambda encoded: encoded, run)
@@ -223,42 +234,44 @@ def signatures_of(folder: Path, trust: bool) -> Any:
         check_operators(folder)
     try:
         return tf.saved_model.load(str(folder)).signatures
-    except Exception as error:  # of many types, for damaged files
-        raise _foreign(folder) from error
+    except Exception as error:  # errors of many types, for damaged files
+        raise _invalid_export_error(folder) from error
 
 
-def _of_runtime(path: Path, kind: str, describe: Callable[[Path], Any]) -> Predictor:
+def _runtime_predictor(path: Path, kind: str, read_json: Callable[[Path], Any]) -> Predictor:
     onnx_openvino.require(kind)
     try:
-        preprocessing = preprocessing_files.parse(describe(path), str(path))
-        run, at_once = getattr(runtime_worker, kind)(str(path), min(_THREADS, os.cpu_count() or 1))
+        preprocessing = preprocessing_files.parse(read_json(path), str(path))
+        num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
+        run, batch_size = getattr(runtime_worker, kind)(str(path), num_threads)
     except ValueError:
         raise
-    except Exception as error:  # each runtime has its own
-        raise _foreign(path) from error
-    return Predictor(str(path), preprocessing, *on_pixels(preprocessing, run, at_once))
+    except Exception as error:  # each runtime has its own error types
+        raise _invalid_export_error(path) from error
+    functions = pixel_functions(preprocessing, run, batch_size)
+    return Predictor(str(path), preprocessing, *functions)
 
 
-def _foreign(path: Path) -> ValueError:
+def _invalid_export_error(path: Path) -> ValueError:
     return ValueError(
         "`source` must be a complete file exported by keras_vit that contains "
         f"{preprocessing_files.PREPROCESSING}. Received: {str(path)!r}"
     )
 
 
-def _describe_tflite(path: Path) -> bytes:
-    with zipfile.ZipFile(path) as texts, texts.open(preprocessing_files.PREPROCESSING) as file:
-        return file.read(LARGEST_JSON)
+def _read_tflite_json(path: Path) -> bytes:
+    with zipfile.ZipFile(path) as archive, archive.open(preprocessing_files.PREPROCESSING) as file:
+        return file.read(MAX_JSON_BYTES)
 
 
-def _describe_onnx(path: Path) -> str:
+def _read_onnx_json(path: Path) -> str:
     import onnx
 
     properties = onnx.load(path, load_external_data=False).metadata_props
-    return {row.key: row.value for row in properties}[preprocessing_files.PREPROCESSING]
+    return {entry.key: entry.value for entry in properties}[preprocessing_files.PREPROCESSING]
 
 
-def _describe_openvino(path: Path) -> str:
+def _read_openvino_json(path: Path) -> str:
     import openvino
 
     keys = ["keras_vit", Path(preprocessing_files.PREPROCESSING).stem]
@@ -266,8 +279,8 @@ def _describe_openvino(path: Path) -> str:
 
 
 _LOADERS: dict[str, Callable[[Path], Predictor]] = {
-    ".keras": lambda path: _of_model(_load_keras(path), str(path)),
-    ".tflite": partial(_of_runtime, kind="tflite", describe=_describe_tflite),
-    ".onnx": partial(_of_runtime, kind="onnx", describe=_describe_onnx),
-    ".xml": partial(_of_runtime, kind="openvino", describe=_describe_openvino),
+    ".keras": lambda path: _model_predictor(_load_keras(path), str(path)),
+    ".tflite": partial(_runtime_predictor, kind="tflite", read_json=_read_tflite_json),
+    ".onnx": partial(_runtime_predictor, kind="onnx", read_json=_read_onnx_json),
+    ".xml": partial(_runtime_predictor, kind="openvino", read_json=_read_openvino_json),
 }

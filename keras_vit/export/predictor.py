@@ -21,11 +21,11 @@ from keras_vit.files import read_file
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format, text_format
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.storage.paths import StoredFile
-from keras_vit.tasks.registry import of
+from keras_vit.tasks.registry import task_of
 
 Image = str | os.PathLike[str] | bytes | np.ndarray | PIL.Image.Image | StoredFile
-# Outputs (B, ...), and an error message for each image.
-Answers = tuple[np.ndarray, list[str]]
+# Outputs (B, ...) of a model, and an error message for each image.
+Outputs = tuple[np.ndarray, list[str]]
 
 
 class Predictor:
@@ -54,11 +54,11 @@ class Predictor:
         name: str,
         preprocessing: Preprocessing,
         read: Callable[[list[bytes]], Any],
-        run: Callable[[Any], Answers],
+        run: Callable[[Any], Outputs],
     ) -> None:
         self.name = name
         self.preprocessing = preprocessing
-        self.task = of(preprocessing)
+        self.task = task_of(preprocessing)
         self._read = read
         self._run = run
         #: Function that loads the predictor again, for pickle; None for one of a Keras model.
@@ -132,7 +132,7 @@ class Predictor:
         Raises:
             ValueError, RuntimeError: As `predict` does.
         """
-        for output, message in rows(images, batch_size, self._read, self._run):
+        for output, message in compute_outputs(images, batch_size, self._read, self._run):
             yield self.task.prediction(output, self.preprocessing, message, top)
 
     def probabilities(self, images: Sequence[Image], batch_size: int = 32) -> np.ndarray:
@@ -156,19 +156,19 @@ class Predictor:
             >>> predictor.probabilities([np.zeros((5, 7, 3), "uint8")]).round(3)
             array([[0.333, 0.333, 0.333]], dtype=float32)
         """
-        found = self.predict(images, batch_size)
-        for index, prediction in enumerate(found):
+        predictions = self.predict(images, batch_size)
+        for index, prediction in enumerate(predictions):
             if not prediction.ok:
                 raise ValueError(
                     f"`images[{index}]` must be a complete JPEG, PNG, GIF, BMP or WebP image. "
                     f"Received: {prediction.message}"
                 )
-        return np.stack([prediction.probabilities for prediction in found])
+        return np.stack([prediction.probabilities for prediction in predictions])
 
 
 def check_process() -> None:
     """Raises `RuntimeError` in a fork of a process with predictors, where TensorFlow would hang."""
-    if _first_process() != os.getpid():
+    if _first_process_id() != os.getpid():
         raise RuntimeError(
             "A predictor must be loaded after the fork, in the process that calls it, or in "
             "processes started by multiprocessing's 'spawn'. Received: a process that was forked "
@@ -177,43 +177,43 @@ def check_process() -> None:
 
 
 @functools.cache
-def _first_process() -> int:
+def _first_process_id() -> int:
     """Returns the process that called this function first, also in its forks."""
     return os.getpid()
 
 
-def rows(
+def compute_outputs(
     images: Iterable[Image],
     batch_size: int,
     read: Callable[[list[bytes]], Any],
-    run: Callable[[Any], Answers],
+    run: Callable[[Any], Outputs],
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Yields a network's outputs for each image, and an error message or `""`."""
-    left = iter(images)
+    """Yields a network's output and an error message, empty if readable, for each image."""
+    image_iterator = iter(images)
     arguments.positive_int("batch_size", batch_size)
     check_process()
 
-    def computed(batch: list[Image]) -> list[tuple[np.ndarray, str]]:
-        contents, problems = zip(*map(encoded, batch), strict=True)
-        outputs, messages = run(read(list(contents)))
-        told = (problem or message for problem, message in zip(problems, messages, strict=True))
-        return list(zip(outputs, told, strict=True))
+    def compute(batch: list[Image]) -> list[tuple[np.ndarray, str]]:
+        contents, encoding_messages = zip(*map(encode, batch), strict=True)
+        outputs, reading_messages = run(read(list(contents)))
+        pairs = zip(encoding_messages, reading_messages, strict=True)
+        return list(zip(outputs, (first or second for first, second in pairs), strict=True))
 
-    # While one batch is read or waits for the slower of its threads, another is computed.
+    # While one batch is read, or waits for the slowest of its images, another is computed.
     with ThreadPoolExecutor(2) as threads:
-        batches = iter(lambda: list(islice(left, batch_size)), [])
-        ahead = deque(threads.submit(computed, batch) for batch in islice(batches, 2))
-        while ahead:
-            found = ahead.popleft().result()
-            ahead.extend(threads.submit(computed, batch) for batch in islice(batches, 1))
-            yield from found
+        batches = iter(lambda: list(islice(image_iterator, batch_size)), [])
+        pending = deque(threads.submit(compute, batch) for batch in islice(batches, 2))
+        while pending:
+            results = pending.popleft().result()
+            pending.extend(threads.submit(compute, batch) for batch in islice(batches, 1))
+            yield from results
 
 
-def on_pixels(
+def pixel_functions(
     preprocessing: Preprocessing,
     run: Callable[[np.ndarray], np.ndarray],
-    at_once: int | None = None,
-) -> tuple[Callable[[list[bytes]], Any], Callable[[Any], Answers]]:
+    max_batch_size: int | None = None,
+) -> tuple[Callable[[list[bytes]], Any], Callable[[Any], Outputs]]:
     """Returns the `read` and `run` functions of a `Predictor` whose network takes pixels."""
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)], autograph=False)
@@ -224,52 +224,52 @@ def on_pixels(
         with tf.device("CPU"):
             return read_batch(tf.constant(encoded))
 
-    def run_batch(batch: Any) -> Answers:
+    def run_batch(batch: Any) -> Outputs:
         pixels = batch.pixels.numpy()
-        step = at_once or len(pixels)
-        rows = [run(pixels[start : start + step]) for start in range(0, len(pixels), step)]
-        return np.concatenate(rows), [message.decode() for message in batch.message.numpy()]
+        step = max_batch_size or len(pixels)
+        outputs = [run(pixels[start : start + step]) for start in range(0, len(pixels), step)]
+        return np.concatenate(outputs), [message.decode() for message in batch.message.numpy()]
 
     return read, run_batch
 
 
-def encoded(image: Image) -> tuple[bytes, str]:
-    """Converts an image to encoded bytes; returns the bytes and an error message."""
+def encode(image: Image) -> tuple[bytes, str]:
+    """Returns the encoded bytes of an image, and an error message or an empty string."""
     if isinstance(image, bytes):
-        return _of_known_format(image)
+        return _check_format(image)
     if isinstance(image, (str, os.PathLike, StoredFile)):
         try:
             if isinstance(image, StoredFile):
-                return _of_known_format(image.read())
-            return _of_known_format(read_file("images", image))
+                return _check_format(image.read())
+            return _check_format(read_file("images", image))
         except OSError as error:
             return b"", f"cannot be read: {error.strerror}"
         except ValueError as error:
             return b"", str(error)
-    what = type(image).__name__
+    description = type(image).__name__
     if isinstance(image, PIL.Image.Image):
-        what = f"a PIL image of mode {image.mode}"
+        description = f"a PIL image of mode {image.mode}"
         image = PIL.ImageOps.exif_transpose(image)
-        deep = image.mode.startswith(("I", "F"))  # `convert` would clip them at 255
-        image = np.asarray(image if deep else image.convert("RGB"))
+        exceeds_8_bits = image.mode.startswith(("I", "F"))  # `convert` would clip the values at 255
+        image = np.asarray(image if exceeds_8_bits else image.convert("RGB"))
     elif isinstance(image, np.ndarray):
-        what = f"an array of {image.dtype} and shape {image.shape}"
+        description = f"an array of {image.dtype} and shape {image.shape}"
     if isinstance(image, np.ndarray) and image.dtype.kind == "u" and image.dtype.itemsize <= 2:
         pixels = image[..., np.newaxis] if image.ndim == 2 else image
         if pixels.ndim == 3 and pixels.shape[-1] in (1, 3, 4) and pixels.size:
-            native = pixels.astype(pixels.dtype.newbyteorder("="))
-            return tf.io.encode_png(native, compression=0).numpy(), ""
+            pixels = pixels.astype(pixels.dtype.newbyteorder("="))  # native byte order
+            return tf.io.encode_png(pixels, compression=0).numpy(), ""
     raise ValueError(
         "`images` must contain paths, image files as bytes, PIL images of 8 or 16 bits, or arrays "
-        "(H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8 or uint16. Received: " + what
+        "(H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8 or uint16. Received: " + description
     )
 
 
-def _of_known_format(content: bytes) -> tuple[bytes, str]:
-    """Returns encoded bytes, or an error message if their format is not supported."""
-    kind = image_format(content) or text_format(content)
-    if kind is None or kind in DECODED:
+def _check_format(content: bytes) -> tuple[bytes, str]:
+    """Returns encoded bytes, or no bytes and an error message if their format is not supported."""
+    format = image_format(content) or text_format(content)
+    if format is None or format in DECODED:
         return content, ""
-    remedy = ", which `keras-vit data convert` can convert to JPEG" if kind in CONVERTIBLE else ""
-    decoded = f"{', '.join(DECODED[:-1])} or {DECODED[-1]}"
-    return b"", f"The image is not a {decoded}, but {kind}{remedy}"
+    remedy = ", which `keras-vit data convert` can convert to JPEG" if format in CONVERTIBLE else ""
+    supported = f"{', '.join(DECODED[:-1])} or {DECODED[-1]}"
+    return b"", f"The image is not a {supported}, but {format}{remedy}"

@@ -1,4 +1,4 @@
-"""Predictions computed by actors of Ray Data, in the order of the images."""
+"""Prediction with Ray Data actors, in the order of the images."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from keras_vit.arguments import URL_SCHEMES, require_package
 from keras_vit.export.load import Embeddings, embed, load_predictor
 from keras_vit.storage.paths import StoredFile
 
-_BATCHES = 4  # of a task: while one is computed, the next is read
-_WATCH = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr)"
+_BATCHES_PER_TASK = 4  # while one is computed, the next is read
+_WATCH_SCRIPT = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr)"
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # by default 15, so that other processes would take precedence
+    "RAY_worker_niceness": "0",  # the default, 15, would give other processes precedence
 }
 
 
@@ -74,37 +74,37 @@ class BatchPredictor:
             source = source()
         self._batch_size = batch_size
         self._table: Any = Embeddings()
-        self._answers: Callable[..., Iterator[Any]] = functools.partial(embed, source)
+        self._predict: Callable[..., Iterator[Any]] = functools.partial(embed, source)
         if not embedding:
             predictor = load_predictor(source, trust=trust)
-            self._answers = functools.partial(predictor.iterate, top=top)
+            self._predict = functools.partial(predictor.iterate, top=top)
             self._table = predictor.task.table(predictor.preprocessing, every_class=every_class)
 
-    def answers(self, images: Iterable[Any]) -> Iterator[Any]:
-        """Yields the prediction, or the features and a message, for each image."""
-        return self._answers(images, self._batch_size)
+    def predictions(self, images: Iterable[Any]) -> Iterator[Any]:
+        """Yields the prediction, or the features and an error message, for each image."""
+        return self._predict(images, self._batch_size)
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> Any:
         import pyarrow
 
-        answers = self.answers(batch.get("bytes", batch["file"]))
+        predictions = self.predictions(batch.get("bytes", batch["file"]))
         rows = [
             row
-            for file, found in zip(batch["file"], answers, strict=True)
-            for row in self._table.rows(str(file), found)
+            for file, prediction in zip(batch["file"], predictions, strict=True)
+            for row in self._table.rows(str(file), prediction)
         ]
         columns = self._table.columns
         return pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
 
 
-class _Answers(BatchPredictor):
+class _ListPredictor(BatchPredictor):
     """Returns predictions as objects, in one row per list of images."""
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> Any:
-        found = np.empty(len(batch["images"]), object)
+        predictions = np.empty(len(batch["images"]), object)
         for index, images in enumerate(batch["images"]):
-            found[index] = list(self.answers(images))
-        return {"answers": found}
+            predictions[index] = list(self.predictions(images))
+        return {"predictions": predictions}
 
 
 def connect(address: str | None = None) -> None:
@@ -124,8 +124,8 @@ def connect(address: str | None = None) -> None:
         import ray.data
 
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
-        ray.init(address or "local", include_dashboard=False, ignore_reinit_error=True, **quiet)
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
+        ray.init(address or "local", include_dashboard=False, ignore_reinit_error=True, **options)
     except (ValueError, OSError, RuntimeError) as error:
         raise ValueError(
             "`--address` must be HOST:PORT of a Ray cluster that contains this machine. Received: "
@@ -136,32 +136,26 @@ def connect(address: str | None = None) -> None:
 def predict(
     images: Sequence[Any], *, source: Any, batch_size: int = 32, **options: Any
 ) -> Iterator[Any]:
-    """Yields an answer for each image, in their order.
+    """Yields the prediction for each image, in their order.
 
-    Ray restarts an actor that is killed, and computes its images again.
-
-    Args:
-        images: Paths or stored files.
-        source: As for `BatchPredictor`.
-        batch_size: Batch size of the model.
-        options: As for `BatchPredictor`.
-
-    Raises:
-        RuntimeError: If the cluster fails.
+    Ray restarts an actor that is killed, and computes its images again. The images are paths or
+    stored files; the other arguments are those of `BatchPredictor`. Raises `RuntimeError` if the
+    cluster fails.
     """
     import ray.data
 
-    step = batch_size * _BATCHES
-    blocks = [list(map(_portable, images[i : i + step])) for i in range(0, len(images), step)]
+    task_size = batch_size * _BATCHES_PER_TASK
+    starts = range(0, len(images), task_size)
+    tasks = [list(map(_portable, images[start : start + task_size])) for start in starts]
     resources = ray.cluster_resources()
     cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
-    actors = min(gpus or cores, len(blocks))
+    actors = min(gpus or cores, len(tasks))
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
     context.execution_options.preserve_order = True
-    items = [{"images": block} for block in blocks]
+    items = [{"images": task} for task in tasks]
     dataset = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
-        _Answers,
+        _ListPredictor,
         batch_size=None,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=max(cores // actors, 1) if gpus else 1,
@@ -171,11 +165,11 @@ def predict(
     )
     # Prints the text if this process is ended from outside Python, as Ray does.
     text = "keras-vit: Ray ended this process, because its cluster is gone"
-    command = [sys.executable, "-IS", "-c", _WATCH, text]
+    command = [sys.executable, "-IS", "-c", _WATCH_SCRIPT, text]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     try:
         for row in dataset.iter_rows():
-            yield from row["answers"]
+            yield from row["predictions"]
     except ray.exceptions.RayError as error:
         raise RuntimeError(f"Ray stopped: {str(error).strip().splitlines()[-1]}") from error
     finally:
@@ -183,7 +177,7 @@ def predict(
 
 
 def _portable(image: Any) -> Any:
-    """Returns a small reference to an image that does not depend on the current folder."""
+    """Returns a small reference to an image that is valid in any process and current folder."""
     if isinstance(image, StoredFile):
-        return StoredFile(image.files.subset([image.place]), 0)
+        return StoredFile(image.files.subset([image.position]), 0)
     return image if str(image).startswith(URL_SCHEMES) else os.path.abspath(image)

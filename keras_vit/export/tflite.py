@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import arguments, files, preprocessing_files
-from keras_vit.data.image_reading import fit_within
+from keras_vit.data.image_reading import decode_checked
 from keras_vit.export import tflite_metadata
 from keras_vit.export.integer_operators import quantizable
 from keras_vit.export.saved_model import require_tensorflow
@@ -76,7 +76,7 @@ QUANTIZATIONS = {
 
 CALIBRATED = {name for name, quantization in QUANTIZATIONS.items() if quantization.calibrated}
 #: Written by default: for GPUs and for CPUs.
-USUAL = ("float16", "dynamic_range")
+DEFAULT_QUANTIZATIONS = ("float16", "dynamic_range")
 
 
 def quantizations_of(model: keras.Model) -> tuple[str, ...]:
@@ -243,7 +243,7 @@ class TFLiteConverter:
     @functools.cached_property
     def _pixels(self) -> list[np.ndarray]:
         images = map(tf.constant, self._images)
-        return [fit_within(image, self._preprocessing).numpy() for image in images]
+        return [decode_checked(image, self._preprocessing).numpy() for image in images]
 
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         dtype = np.float32 if signature == _FLOATS else np.uint8

@@ -38,13 +38,13 @@ class InferenceLayer(keras.layers.Layer):
     """Layer that runs a whole model as an optimized graph, which cannot be saved."""
 
     def __init__(
-        self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
+        self, model: keras.Model, build_graph: Callable[[keras.Model], Compute], **kwargs: Any
     ) -> None:
         super().__init__(autocast=False, **kwargs)
         self.supports_jit = False  # otherwise `predict` would compile the whole model with XLA
         # Without the Keras history, which would keep the model in memory.
         self._outputs = _specs_of(model.output)
-        self._compute = form(model)
+        self._compute = build_graph(model)
 
     def call(self, inputs: Any) -> Any:
         return self._compute(inputs)

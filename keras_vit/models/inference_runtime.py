@@ -27,14 +27,14 @@ RUNTIMES = ("keras", "openvino")
 # Measured thresholds: docs/decisions/0019-performance.md.
 #: Number of images up to which XLA is faster than TensorFlow's graph for a small model in float32,
 #: and without AVX-512 for a large one.
-FEW = 4
-#: The same for a small model without AVX-512.
-FEW_WITHOUT_AVX512 = 16
+MAX_XLA_IMAGES = 4
+#: The same number for a small model without AVX-512.
+MAX_XLA_IMAGES_WITHOUT_AVX512 = 16
 #: Largest size in bytes of float32 weights that become constants; S/16 has 88e6.
-SMALL = 128 * 2**20
+MAX_CONSTANT_BYTES = 128 * 2**20
 #: Largest size in bytes of weights that become constants in bfloat16; B/16 has 346e6.
-LARGE = 512 * 2**20
-_NORMS = ("norm", "norm_1", "norm_2")  # in blocks and poolings
+MAX_CONSTANT_BYTES_BFLOAT16 = 512 * 2**20
+_NORM_NAMES = ("norm", "norm_1", "norm_2")  # in blocks and poolings
 
 
 def optimize_for_inference(
@@ -83,8 +83,8 @@ def optimize_for_inference(
     arguments.one_of("runtime", runtime, RUNTIMES)
     cloning.require_graph(model)
     if precision is None:
-        half = any(layer.compute_dtype == "bfloat16" for layer in cloning.layers_of(model))
-        precision = "bfloat16" if half else "float32"
+        dtypes = {layer.compute_dtype for layer in cloning.layers_of(model)}
+        precision = "bfloat16" if "bfloat16" in dtypes else "float32"
     arguments.one_of("precision", precision, PRECISIONS)
     if runtime == "openvino":
         return OpenVINOModel(model, precision, threads)
@@ -94,16 +94,19 @@ def optimize_for_inference(
             "number of threads before the first computation (for TensorFlow, use "
             f"tf.config.threading). Received: threads={threads}"
         )
-    half = precision == "bfloat16"
-    copy = cloning.to_bfloat16(model) if half else cloning.with_dtype(model, "float32")
+    is_bfloat16 = precision == "bfloat16"
+    copy = cloning.to_bfloat16(model) if is_bfloat16 else cloning.with_dtype(model, "float32")
     if not is_enabled():
         return copy
     fold(copy)
-    small = _size(copy) <= (LARGE if half else SMALL)
-    few = FEW if small else 0
-    if accelerators.lacks_avx512():
-        few = FEW_WITHOUT_AVX512 if small else FEW
-    return _in_process(copy, _form(copy, small, few=0 if half else few))
+    limit = MAX_CONSTANT_BYTES_BFLOAT16 if is_bfloat16 else MAX_CONSTANT_BYTES
+    is_small = _weight_bytes(copy) <= limit
+    max_xla_images = MAX_XLA_IMAGES if is_small else 0
+    if is_bfloat16:
+        max_xla_images = 0
+    elif accelerators.lacks_avx512():
+        max_xla_images = MAX_XLA_IMAGES_WITHOUT_AVX512 if is_small else MAX_XLA_IMAGES
+    return _wrap_model(copy, _graph_builder(copy, is_small, max_xla_images))
 
 
 def fold(model: keras.Model) -> None:
@@ -118,7 +121,7 @@ def fold(model: keras.Model) -> None:
             continue
         if isinstance(layer, TransformerBlock):
             layer.fold()
-        for norm in (layer, *(getattr(layer, name, None) for name in _NORMS)):
+        for norm in (layer, *(getattr(layer, name, None) for name in _NORM_NAMES)):
             if isinstance(norm, LayerNorm):
                 norm.fused = True
     for graph in cloning.graphs_of(model):
@@ -128,22 +131,22 @@ def fold(model: keras.Model) -> None:
 def _drop_unused_tokens(model: keras.Model, layers: list[Any]) -> None:
     """Limits the last block's output to the prefix tokens if the model's outputs use no others."""
     blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
-    # A block that is part of several nested models would be limited in all of them.
+    # A block that is shared by several nested models would be limited in all of them.
     if not blocks or layers.count(blocks[-1]) > 1 or _has_tokens(model.outputs):
         return
     try:
-        rest = keras.Model(blocks[-1].output, model.outputs)
+        head = keras.Model(blocks[-1].output, model.outputs)
     except ValueError:  # the outputs also depend on other tensors
         return
-    used = 0
-    for layer in rest.operations:
+    num_used = 0
+    for layer in head.operations:
         if isinstance(layer, (keras.layers.InputLayer, LayerNorm)):
             continue
         if isinstance(layer, TokenPooling) and layer.mode == "token":
-            used = max(used, layer.index + 1)
+            num_used = max(num_used, layer.index + 1)
         elif _has_tokens(layer.input):
             return
-    blocks[-1].num_queries = used
+    blocks[-1].num_queries = num_used
 
 
 def _has_tokens(tensors: Any) -> bool:
@@ -157,30 +160,33 @@ def predictor_graph(model: keras.Model) -> Compute:
     """
     copy = cloning.with_dtype(model, "float32")
     fold(copy)
-    blocks = any(isinstance(layer, TransformerBlock) for layer in cloning.layers_of(copy))
-    few = FEW if blocks and accelerators.lacks_avx512() else 0
-    return _form(copy, _size(copy) <= SMALL, few)(copy)
+    has_blocks = any(isinstance(layer, TransformerBlock) for layer in cloning.layers_of(copy))
+    max_xla_images = MAX_XLA_IMAGES if has_blocks and accelerators.lacks_avx512() else 0
+    is_small = _weight_bytes(copy) <= MAX_CONSTANT_BYTES
+    return _graph_builder(copy, is_small, max_xla_images)(copy)
 
 
-def _size(model: keras.Model) -> int:
+def _weight_bytes(model: keras.Model) -> int:
     return sum(weight.numpy().nbytes for weight in model.weights)
 
 
-def _form(model: keras.Model, constants: bool, few: int) -> Callable[[keras.Model], Compute]:
-    if few and all(layer.supports_jit for layer in cloning.layers_of(model)):
-        return functools.partial(compiled_for_few, few=few, constants=constants)
+def _graph_builder(
+    model: keras.Model, constants: bool, max_xla_images: int
+) -> Callable[[keras.Model], Compute]:
+    if max_xla_images and all(layer.supports_jit for layer in cloning.layers_of(model)):
+        return functools.partial(compiled_for_few, few=max_xla_images, constants=constants)
     return frozen if constants else without_xla
 
 
-def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> keras.Model:
+def _wrap_model(model: keras.Model, build_graph: Callable[[keras.Model], Compute]) -> keras.Model:
     """Wraps a model in an `InferenceModel` with the same inputs, outputs and preprocessing."""
     inputs = keras.tree.map_structure(
         lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name),
         model.input,
     )
     images = inputs
-    found = [layer for layer in cloning.layers_of(model) if isinstance(layer, ModelMetadata)]
-    if found and isinstance(inputs, keras.KerasTensor):
+    has_metadata = any(isinstance(layer, ModelMetadata) for layer in cloning.layers_of(model))
+    if has_metadata and isinstance(inputs, keras.KerasTensor):
         images = ModelMetadata(preprocessing_of(model), dtype=inputs.dtype)(inputs)
-    outputs = InferenceLayer(model, form)(images)
+    outputs = InferenceLayer(model, build_graph)(images)
     return InferenceModel(inputs=inputs, outputs=outputs, name=model.name)

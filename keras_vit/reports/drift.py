@@ -20,7 +20,7 @@ from scipy import stats
 from keras_vit import files, output_folder
 from keras_vit.arguments import text_table
 from keras_vit.data.pipeline import read_pixels
-from keras_vit.export.predictor import Image, on_pixels, rows
+from keras_vit.export.predictor import Image, compute_outputs, pixel_functions
 from keras_vit.models.out_of_distribution import last_results_of
 from keras_vit.tasks.classification.out_of_distribution import scored_network
 from keras_vit.tasks.registry import trained_model
@@ -52,7 +52,7 @@ class Change:
     high: float
 
     @property
-    def clear(self) -> bool:
+    def is_different(self) -> bool:
         """True if the interval does not contain 0."""
         return not self.low <= 0 <= self.high
 
@@ -60,7 +60,7 @@ class Change:
         """Returns the cells of a table."""
         values = (self.before, self.after, self.after - self.before)
         interval = f"{self.low:.3f} to {self.high:.3f}"
-        mark = "different" if self.clear else ""
+        mark = "different" if self.is_different else ""
         return (self.name, *(f"{value:.3f}" for value in values), interval, mark)
 
 
@@ -91,7 +91,7 @@ class Drift:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the changes as a dictionary that can be stored as JSON."""
-        rows = [{**dataclasses.asdict(c), "different": c.clear} for c in self.changes]
+        rows = [{**dataclasses.asdict(c), "different": c.is_different} for c in self.changes]
         return {"images": self.images, "unreadable": [*self.unreadable], "changes": rows}
 
 
@@ -143,7 +143,8 @@ def write_drift(
         return np.column_stack([score, outputs, *_properties(pixels)])
 
     def measure(images: Sequence[Image]) -> tuple[dict[str, np.ndarray], list[str]]:
-        results = list(rows(images, batch_size, *on_pixels(preprocessing, run_batch)))
+        functions = pixel_functions(preprocessing, run_batch)
+        results = list(compute_outputs(images, batch_size, *functions))
         values = np.array([row for row, problem in results if not problem])
         if len(values) < 2:
             raise ValueError(
@@ -202,7 +203,7 @@ def _change(name: str, old: np.ndarray, new: np.ndarray, rows: int) -> Change:
 
 
 def _page(drift: Drift, names: Sequence[str], scores: np.ndarray, preprocessing: Any) -> str:
-    different = [change.name for change in drift.changes if change.clear]
+    different = [change.name for change in drift.changes if change.is_different]
     intro = (
         f"{drift.images} new images, compared with the held-out images of the run. Different: "
         f"{', '.join(different) or 'nothing'}. The intervals contain all true differences of the "

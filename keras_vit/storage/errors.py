@@ -13,13 +13,13 @@ INDEX = "packed_index.parquet"
 
 @contextlib.contextmanager
 def reading(source: str) -> Iterator[None]:
-    """Converts errors of a storage service to a `ValueError` that says what is missing."""
+    """Converts errors of a storage service to a `ValueError` that names what is missing."""
     try:
         yield
     except ImportError as error:
         hint = install_hint("cloud")
         raise ImportError(f"Files at {source} need further packages; {hint}") from error
-    except Exception as error:  # every client library has its own classes of errors
+    except Exception as error:  # each client library has its own error classes
         name = type(error).__name__
         if isinstance(error, FileNotFoundError):
             reason = "there is no such bucket or folder"

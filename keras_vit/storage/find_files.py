@@ -1,4 +1,4 @@
-"""Search for images in folders, and the kinds of all other files."""
+"""Search for images in folders, and counts of all other files by kind."""
 
 from __future__ import annotations
 
@@ -44,19 +44,21 @@ def find_files(folder: AnyPath) -> FoundFiles:
     """
     folder = to_path(folder)
     if is_packed(folder) and not folder.path.strip("/"):
-        parts = [folder.fs.all_names(image=image) for image in (True, False)]
-        if None not in parts:
-            return _found_in_shards(*parts)
-    found = sorted(_kinds(folder))
-    images, folders = (tuple(n for n, kind in found if kind == k) for k in ("image", "folder"))
-    ignored = Counter(sorted(kind for _, kind in found if kind not in ("image", "folder")))
+        images, others = (folder.fs.all_names(image=image) for image in (True, False))
+        if images is not None and others is not None:
+            return _files_in_shards(images, others)
+    entries = sorted(_names_and_kinds(folder))
+    images = tuple(name for name, kind in entries if kind == "image")
+    folders = tuple(name for name, kind in entries if kind == "folder")
+    ignored = Counter(sorted(kind for _, kind in entries if kind not in ("image", "folder")))
     return FoundFiles(images, folders, dict(ignored.most_common()))
 
 
-def _found_in_shards(images: Sequence[str], others: Sequence[str]) -> FoundFiles:
-    """Returns the files of shards, which contain no hidden files, outputs or empty folders."""
-    inner = {name.rpartition("/")[0] for names in (images, others) for name in names}
-    folders = {str(path) for name in inner for path in PurePosixPath(name, "file").parents} - {"."}
+def _files_in_shards(images: Sequence[str], others: Sequence[str]) -> FoundFiles:
+    """Returns the files in shards, which contain no hidden files, outputs or empty folders."""
+    parents = {name.rpartition("/")[0] for names in (images, others) for name in names}
+    folders = {str(path) for name in parents for path in PurePosixPath(name, "file").parents}
+    folders.discard(".")
     ignored = Counter(map(_suffix, others)).most_common()
     return FoundFiles(images, tuple(sorted(folders)), dict(ignored))
 
@@ -67,25 +69,25 @@ def data_files(folder: AnyPath) -> dict[str, bool]:
     These are the images, tables, masks and annotations, without hidden files, backup copies,
     leftovers of other programs and outputs of this package.
     """
-    kept = ("image", ".", _NO_SUFFIX)
-    kinds = sorted(_kinds(to_path(folder)))
-    return {name: kind == "image" for name, kind in kinds if kind.startswith(kept)}
+    data_kinds = ("image", ".", _NO_SUFFIX)
+    entries = sorted(_names_and_kinds(to_path(folder)))
+    return {name: kind == "image" for name, kind in entries if kind.startswith(data_kinds)}
 
 
-def _kinds(folder: AnyPath) -> Iterator[tuple[str, str]]:
+def _names_and_kinds(folder: AnyPath) -> Iterator[tuple[str, str]]:
     """Yields the name and kind of each file and non-hidden folder below a folder."""
     if is_local(folder):
         yield from _walk(Path(folder), "", frozenset(), Counter())
         return
     folders: set[str] = set()
-    for name, found in infos_below(folder).items():
-        *parents, last = name.split("/")
-        kind = next(filter(None, map(_kind_by_name, (*parents, last))), None)
-        if not kind and is_backup(last):
-            kind = _BACKUP
-        is_image = found.get("image", has_image_suffix(last))
-        yield name, kind or ("image" if is_image else _suffix(last))
-        if not kind:
+    for name, info in infos_below(folder).items():
+        *parents, filename = name.split("/")
+        ignored_kind = next(filter(None, map(_ignored_kind, (*parents, filename))), None)
+        if not ignored_kind and is_backup(filename):
+            ignored_kind = _BACKUP
+        is_image = info.get("image", has_image_suffix(filename))
+        yield name, ignored_kind or ("image" if is_image else _suffix(filename))
+        if not ignored_kind:
             folders.update("/".join(parents[:depth]) for depth in range(1, len(parents) + 1))
     yield from ((name, "folder") for name in folders)
 
@@ -93,11 +95,11 @@ def _kinds(folder: AnyPath) -> Iterator[tuple[str, str]]:
 def _walk(
     folder: Path,
     prefix: str,
-    above: frozenset[tuple[int, int]],
+    ancestors: frozenset[tuple[int, int]],
     visits: Counter[tuple[int, int]],
     kind: str | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yields the name and kind of each file and non-hidden folder; `kind` overrides all kinds."""
+    """Yields the name and kind of each file and non-hidden folder; `kind` replaces all kinds."""
     try:
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -108,11 +110,11 @@ def _walk(
         raise ValueError(
             f"Every folder in the data must be readable. Received: {folder}: {error.strerror}"
         ) from error
-    here = (status.st_dev, status.st_ino)
-    if here in above:  # a cycle of symbolic links
+    inode = (status.st_dev, status.st_ino)
+    if inode in ancestors:  # a cycle of symbolic links
         return
-    visits[here] += 1
-    if visits[here] > MAX_LINKS:
+    visits[inode] += 1
+    if visits[inode] > MAX_LINKS:
         raise ValueError(
             f"Every folder in the data must be reached by at most {MAX_LINKS} links. "
             f"Received: {folder}"
@@ -129,33 +131,33 @@ def _walk(
                 "The name of a class folder must not begin with two dots, because such folders "
                 f"are hidden. Rename the folder. Received: {entry.path}"
             )
-        inner = kind or _kind_by_name(entry.name)
-        if not inner and is_output(entry.path):
-            inner = _OUTPUT
-        if not inner:
+        content_kind = kind or _ignored_kind(entry.name)
+        if not content_kind and is_output(entry.path):
+            content_kind = _OUTPUT
+        if not content_kind:
             yield name, "folder"
-        yield from _walk(Path(entry.path), f"{name}/", above | {here}, visits, inner)
+        yield from _walk(Path(entry.path), f"{name}/", ancestors | {inode}, visits, content_kind)
 
 
-def _kind_by_name(name: str) -> str | None:
-    """Returns the kind of a hidden file or folder, or of another program's leftover, else None."""
+def _ignored_kind(name: str) -> str | None:
+    """Returns the kind of a hidden file or folder or another program's leftover, else None."""
     return _HIDDEN if name.startswith(".") else leftover(name)
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
     """Returns `"image"`, or the reason why a file is not an image."""
     name = entry.name
-    if kind := _kind_by_name(name):
-        return kind
+    if ignored_kind := _ignored_kind(name):
+        return ignored_kind
     if is_backup(name):
         return _BACKUP
     try:
         if not stat.S_ISREG(entry.stat().st_mode):
             return _SPECIAL
-        found = image_format(read_head(entry.path), name)
+        format = image_format(read_head(entry.path), name)
     except OSError:  # the audit reports the problem
-        found = None
-    return "image" if found or has_image_suffix(name) else _suffix(name)
+        format = None
+    return "image" if format or has_image_suffix(name) else _suffix(name)
 
 
 def _suffix(name: str) -> str:

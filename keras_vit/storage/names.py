@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow
 import pyarrow.compute
 
-_AT_ONCE = 2**16  # names that are converted at once
+_CHUNK_SIZE = 2**16  # number of names that are converted at once
 
 
 class Names(Sequence[str]):
@@ -20,7 +20,7 @@ class Names(Sequence[str]):
 
     Args:
         array: All names, different and sorted.
-        rows: Rows of `array` to use, in their order; by default all.
+        rows: Indices in `array` of the names to use, in their order; by default all.
     """
 
     def __init__(self, array: pyarrow.StringArray, rows: np.ndarray | None = None) -> None:
@@ -36,8 +36,8 @@ class Names(Sequence[str]):
         return self.array[int(self.rows[index])].as_py()
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), _AT_ONCE):
-            yield from self.array.take(self.rows[start : start + _AT_ONCE]).to_pylist()
+        for start in range(0, len(self), _CHUNK_SIZE):
+            yield from self.array.take(self.rows[start : start + _CHUNK_SIZE]).to_pylist()
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == (tuple(other) if isinstance(other, Names) else other)
@@ -45,8 +45,8 @@ class Names(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kept, rows = np.unique(self.rows, return_inverse=True)  # pickled without all other names
-        return Names, (self.array.take(kept), rows.astype(np.uint32))
+        used, rows = np.unique(self.rows, return_inverse=True)  # pickled without unused names
+        return Names, (self.array.take(used), rows.astype(np.uint32))
 
     def subset(self, indices: Any) -> Names:
         """Returns the names at `indices`, in that order."""
@@ -70,32 +70,32 @@ def repeated(names: Sequence[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def order(names: Sequence[str]) -> np.ndarray:
+def argsort(names: Sequence[str]) -> np.ndarray:
     """Returns the indices that sort the names."""
     if isinstance(names, Names):
         return np.argsort(names.rows, kind="stable")
     return np.array(sorted(range(len(names)), key=names.__getitem__), int)
 
 
-def finder(names: Sequence[str]) -> Callable[[Iterable[str]], list[int]]:
-    """Returns a function from names to their indices in `names`; -1 for others."""
+def index_finder(names: Sequence[str]) -> Callable[[Iterable[str]], list[int]]:
+    """Returns a function from a list of names to their indices in `names`, -1 for other names."""
     if not isinstance(names, Names):
         index = {name: i for i, name in enumerate(names)}
         return lambda wanted: [index.get(name, -1) for name in wanted]
     array = names.array.cast(pyarrow.binary())
-    of_row = np.full(len(array) + 1, -1, np.int32)
-    of_row[names.rows] = np.arange(len(names), dtype=np.int32)
+    index_of_row = np.full(len(array) + 1, -1, np.int32)
+    index_of_row[names.rows] = np.arange(len(names), dtype=np.int32)
 
     def find(wanted: Iterable[str]) -> list[int]:
-        found = pyarrow.array(map(os.fsencode, wanted), pyarrow.binary())
-        if not len(found):
+        encoded = pyarrow.array(map(os.fsencode, wanted), pyarrow.binary())
+        if not len(encoded):
             return []
-        ends = pyarrow.compute.min_max(found)
+        bounds = pyarrow.compute.min_max(encoded)
         first, last = (
-            bisect.bisect_left(array, ends[end].as_py(), key=lambda name: name.as_py())
-            for end in ("min", "max")
+            bisect.bisect_left(array, bounds[bound].as_py(), key=lambda name: name.as_py())
+            for bound in ("min", "max")
         )
-        rows = pyarrow.compute.index_in(found, array[first : last + 1])
-        return of_row[rows.cast("int64").fill_null(len(array) - first).to_numpy() + first].tolist()
+        rows = pyarrow.compute.index_in(encoded, array[first : last + 1]).cast("int64")
+        return index_of_row[rows.fill_null(len(array) - first).to_numpy() + first].tolist()
 
     return find

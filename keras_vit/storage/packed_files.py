@@ -1,4 +1,4 @@
-"""Folders packed into shards of TFRecord, which contain the files byte for byte, and an index."""
+"""Reading of folders that are packed into TFRecord shards, which contain the files unchanged."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from upath import UPath, registry
 from keras_vit.storage.errors import INDEX, reading
 from keras_vit.storage.names import Names
 
-#: Bytes of a record before and after its content.
-HEADER, FOOTER = 12, 4
+#: Number of bytes of a record before and after its content.
+HEADER_SIZE, FOOTER_SIZE = 12, 4
 _MASK = 0xA282EAD8  # https://www.tensorflow.org/tutorials/load_data/tfrecord
 
 
 def masked_crc(content: bytes) -> bytes:
-    """Returns the checksum of a part of a TFRecord, 4 bytes."""
+    """Returns the checksum of `content` in a TFRecord file, 4 bytes."""
     crc = google_crc32c.value(content)
     return ((crc >> 15 | crc << 17) + _MASK & 0xFFFFFFFF).to_bytes(4, "little")
 
@@ -49,30 +49,30 @@ class PackedFileSystem(AbstractFileSystem):
         super().__init__(folder=folder, **options)
         self.source = folder
         self.shards, self.folder = fsspec.core.url_to_fs(folder)
-        index = self._index("name", "image", "shard", "offset", "length")
+        index = self._read_index("name", "image", "shard", "offset", "length")
         self.sizes = [int(size) for size in index.schema.metadata[b"sizes"].split()]
         for number, size in enumerate(self.sizes):
             path = self.shard(number)
-            found = self.shards.size(path) if self.shards.exists(path) else "no"
-            if found != size:
+            actual = self.shards.size(path) if self.shards.exists(path) else "no"
+            if actual != size:
                 raise ValueError(
                     f"Every shard must have the size that the index states; pack the folder again. "
-                    f"Received: {path} of {found} bytes, not {size}"
+                    f"Received: {path} of {actual} bytes, not {size}"
                 )
         self.names = index["name"].combine_chunks()
-        self.images, self.places, self.offsets, self.lengths = (
+        self.images, self.shard_numbers, self.offsets, self.lengths = (
             index[name].to_numpy() for name in ("image", "shard", "offset", "length")
         )
-        del index  # 100 MB of copies for a million files
+        del index  # a copy, 100 MB for a million files
         pyarrow.default_memory_pool().release_unused()
 
-    def _index(self, *columns: str) -> pyarrow.Table:
+    def _read_index(self, *columns: str) -> pyarrow.Table:
         path = f"{self.folder}/{INDEX}"
         with reading(self.source), self.shards.open(path) as file:
             return pyarrow.parquet.read_table(file, columns=list(columns))
 
     @functools.cached_property
-    def changed(self) -> str:
+    def modified(self) -> str:
         """Time at which the folder was packed."""
         info = self.shards.info(f"{self.folder}/{INDEX}")
         return str(info.get("mtime") or info.get("LastModified") or info.get("updated") or "")
@@ -80,7 +80,7 @@ class PackedFileSystem(AbstractFileSystem):
     @functools.cached_property
     def digests(self) -> Any:
         """SHA-256 of each file."""
-        return self._index("sha256")["sha256"]
+        return self._read_index("sha256")["sha256"]
 
     def sha256(self, path: str) -> bytes:
         """Returns the SHA-256 of a file."""
@@ -98,24 +98,24 @@ class PackedFileSystem(AbstractFileSystem):
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         """Returns the files and folders in a folder."""
         prefix = path.strip("/") + "/" if path.strip("/") else ""
-        found, index = [], self.position(prefix)
+        entries, index = [], self.position(prefix)
         while index < len(self.names) and self._name(index).startswith(prefix):
-            first, slash, _ = self._name(index)[len(prefix) :].partition("/")
+            child, slash, _ = self._name(index)[len(prefix) :].partition("/")
             if slash:
-                found.append({"name": f"{prefix}{first}", "type": "directory", "size": 0})
-                index = self.position(f"{prefix}{first}0")  # "0" follows "/"
+                entries.append({"name": f"{prefix}{child}", "type": "directory", "size": 0})
+                index = self.position(f"{prefix}{child}0")  # "0" follows "/" in ASCII
             else:
-                found.append(self._file(index))
+                entries.append(self._file_info(index))
                 index += 1
-        if not found:
-            found = [self.info(path)]
-        return found if detail else [entry["name"] for entry in found]
+        if not entries:
+            entries = [self.info(path)]
+        return entries if detail else [entry["name"] for entry in entries]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         """Returns name, size and type of a file or folder."""
         name, index = path.strip("/"), self.position(path)
         if index < len(self.names) and self._name(index) == name:
-            return self._file(index)
+            return self._file_info(index)
         index = self.position(f"{name}/")
         if name and not (index < len(self.names) and self._name(index).startswith(f"{name}/")):
             raise FileNotFoundError(f"{name} is not in {self.folder}")
@@ -128,11 +128,11 @@ class PackedFileSystem(AbstractFileSystem):
         for index in range(self.position(prefix), len(self.names)):
             if not self._name(index).startswith(prefix):
                 break
-            names[self._name(index)] = self._file(index) if detail else None
+            names[self._name(index)] = self._file_info(index) if detail else None
         return names if detail else list(names)
 
     def all_names(self, *, image: bool) -> Names | None:
-        """Returns the names of all images, or of all other files; None if not UTF-8."""
+        """Returns the names of all images or all other files; None if a name is not UTF-8."""
         try:
             names = self.names.cast(pyarrow.string())
         except pyarrow.ArrowInvalid:
@@ -140,12 +140,12 @@ class PackedFileSystem(AbstractFileSystem):
         return Names(names, np.flatnonzero(self.images == image).astype(np.uint32))
 
     def rows(self, folder: str, names: Sequence[str]) -> np.ndarray | None:
-        """Returns the rows of files in the index; None if it lacks one of them."""
-        if isinstance(names, Names) and len(names.array) == len(self.names):  # of `all_names`
+        """Returns the row of each file in the index; None if a file is missing in the index."""
+        if isinstance(names, Names) and len(names.array) == len(self.names):  # from `all_names`
             return names.rows
         paths = [os.fsencode(f"{folder}/{name}".lstrip("/")) for name in names]
-        found = pyarrow.compute.index_in(pyarrow.array(paths, pyarrow.binary()), self.names)
-        return None if found.null_count else found.to_numpy()
+        rows = pyarrow.compute.index_in(pyarrow.array(paths, pyarrow.binary()), self.names)
+        return None if rows.null_count else rows.to_numpy()
 
     def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> bytes:
         """Returns the content of a file by its path."""
@@ -156,14 +156,14 @@ class PackedFileSystem(AbstractFileSystem):
 
     def content(self, row: int) -> bytes:
         """Returns the content of a file, or raises `OSError` if its checksum is wrong."""
-        first, length = int(self.offsets[row]), int(self.lengths[row])
-        shard = self.shard(int(self.places[row]))
-        if isinstance(self.shards, LocalFileSystem):  # twice as fast as by fsspec
+        start, length = int(self.offsets[row]), int(self.lengths[row])
+        shard = self.shard(int(self.shard_numbers[row]))
+        if isinstance(self.shards, LocalFileSystem):  # twice as fast as with fsspec
             with open(shard, "rb", buffering=0) as file:
-                file.seek(first)
-                record = file.read(length + FOOTER)
+                file.seek(start)
+                record = file.read(length + FOOTER_SIZE)
         else:
-            record = self.shards.cat_file(shard, start=first, end=first + length + FOOTER)
+            record = self.shards.cat_file(shard, start=start, end=start + length + FOOTER_SIZE)
         if record[length:] != masked_crc(record[:length]):
             raise OSError(errno.EIO, f"the checksum of {self._name(row)} is wrong in {shard}")
         return record[:length]
@@ -176,13 +176,13 @@ class PackedFileSystem(AbstractFileSystem):
     def _name(self, index: int) -> str:
         return os.fsdecode(self.names[index].as_py())
 
-    def _file(self, index: int) -> dict[str, Any]:
+    def _file_info(self, index: int) -> dict[str, Any]:
         return {
             "name": self._name(index),
             "type": "file",
             "size": int(self.lengths[index]),
             "image": bool(self.images[index]),
-            "mtime": self.changed,
+            "mtime": self.modified,
         }
 
 
@@ -191,10 +191,10 @@ class PackedPath(UPath):
 
     def __str__(self) -> str:
         try:
-            inner = self.path.strip("/")
-        except NotImplementedError:  # of a relative path
+            path = self.path.strip("/")
+        except NotImplementedError:  # for a relative path
             return super().__str__()
-        return f"{self.storage_options['folder']}/{inner}".rstrip("/")
+        return f"{self.storage_options['folder']}/{path}".rstrip("/")
 
 
 def root(folder: str) -> UPath:
@@ -202,7 +202,7 @@ def root(folder: str) -> UPath:
     return UPath("/", protocol="packed", folder=folder)
 
 
-# When the module is imported, which happens too if a path is unpickled in another process.
+# Runs whenever the module is imported, also when a path is unpickled in another process.
 fsspec.register_implementation("packed", PackedFileSystem, clobber=True)
 registry.register_implementation("packed", PackedPath, clobber=True)
 
@@ -213,6 +213,6 @@ def shard_name(number: int) -> str:
 
 
 def record(content: bytes) -> bytes:
-    """Returns the record of a TFRecord file with a content."""
+    """Returns a record of a TFRecord file that contains `content`."""
     length = len(content).to_bytes(8, "little")
     return length + masked_crc(length) + content + masked_crc(content)

@@ -1,4 +1,4 @@
-"""Packing of folders into shards of TFRecord, and unpacking."""
+"""Packing of folders into TFRecord shards, and unpacking."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from keras_vit.files import atomic_path, naming_full_disk, without_folders, writ
 from keras_vit.image_conversion import workers
 from keras_vit.storage.errors import INDEX
 from keras_vit.storage.find_files import data_files
-from keras_vit.storage.packed_files import HEADER, record, shard_name
+from keras_vit.storage.packed_files import HEADER_SIZE, record, shard_name
 from keras_vit.storage.paths import is_local, is_packed, to_path
 
 SHARD_BYTES = 2**28
-#: Returns the name of each file of a shard, whether it is an image, and its content.
+#: Function that yields the name of each file of a shard, whether it is an image, and its content.
 Part = Callable[[], Iterable[tuple[str, bool, bytes]]]
 _PLAN = "packing.json"
 _INDEX_SCHEMA = pyarrow.schema(
@@ -84,15 +84,15 @@ def pack(
 
     Every file of the dataset is a record of a TFRecord file: images, masks, tables and annotations.
     An index (Parquet) contains the name, shard, offset, length and SHA-256 of each. Hidden files,
-    backup copies and outputs of this package are left out. An interrupted call resumes.
+    backup copies and outputs of this package are omitted. An interrupted call resumes.
 
     Args:
         source: The folder, local or in object storage. It is never changed.
         destination: A new folder, or the folder of an interrupted call.
-        max_side: Maximum side in pixels; larger images are shrunk and encoded again. Masks and
-            boxes are not shrunk, so this is for classification.
+        max_side: Maximum side in pixels; larger images are downscaled and encoded again. Masks
+            and boxes are not downscaled, so this is for classification.
         processes: Number of processes; by default the number of processor cores.
-        shard_bytes: Size of a shard in bytes, before the last file that it contains.
+        shard_bytes: Size of a shard in bytes, before its last file is added.
         progress: Whether to show a progress bar on the terminal.
 
     Returns:
@@ -134,8 +134,8 @@ def pack(
             json.dumps([*zip(files, sizes, strict=True)], ensure_ascii=True).encode()
         ).hexdigest(),
     }
-    shards = _shards(list(files.items()), sizes, shard_bytes)
-    parts = [functools.partial(_read_files, source, max_side, files) for files in shards]
+    shards = _divide_into_shards(list(files.items()), sizes, shard_bytes)
+    parts = [functools.partial(_read_files, source, max_side, shard) for shard in shards]
     return pack_parts(parts, destination, plan, processes=processes, progress=progress)
 
 
@@ -150,55 +150,47 @@ def pack_parts(
     """Packs each part of a dataset into a shard; an interrupted call resumes.
 
     Args:
-        parts: A function for each shard.
+        parts: For each shard, a function that yields its files; picklable for several processes.
         destination: A new folder, or the folder of an interrupted call.
-        plan: Source and options, for JSON; a call with another plan is refused.
-        processes: Number of processes; `parts` must be picklable for more than one.
+        plan: Source and options, for JSON; a call with another plan raises `ValueError`.
+        processes: Number of processes.
         progress: Whether to show a progress bar on the terminal.
-
-    Returns:
-        The number of files, images, bytes and shards.
-
-    Raises:
-        ValueError: If `destination` contains other files.
     """
     destination = Path(destination).resolve()
-    planned = destination / _PLAN
-    found = json.loads(planned.read_text()) if planned.is_file() else plan
-    if found != plan:
+    plan_path = destination / _PLAN
+    stored_plan = json.loads(plan_path.read_text()) if plan_path.is_file() else plan
+    if stored_plan != plan:
         raise ValueError(
             "`destination` must be a new folder, or that of an interrupted call with the same "
-            f"files and options. Received: {destination}, packed from {found['source']}"
+            f"files and options. Received: {destination}, packed from {stored_plan['source']}"
         )
     with output_folder.writing(destination, "data pack"), naming_full_disk(destination):
-        write_json(planned, plan)
+        write_json(plan_path, plan)
         for unfinished in destination.glob(f".{shard_name(0)[:6]}*"):  # of a killed process
             shutil.rmtree(unfinished)
         if not (destination / INDEX).is_file():
-            left = [i for i in range(len(parts)) if not _part(destination, i).is_file()]
-            with workers.pool(processes, chunksize=1) as run:
-                written = run(_write_shard, repeat(destination), left, [parts[i] for i in left])
+            missing = [i for i in range(len(parts)) if not _index_part(destination, i).is_file()]
+            with workers.pool(processes, chunksize=1) as pool_map:
+                readers = [parts[i] for i in missing]
+                written = pool_map(_write_shard, repeat(destination), missing, readers)
                 # A disabled progress bar prints a line in rich 13.
-                bar = track(written, "Packing", len(left), console=Console(stderr=True))
+                bar = track(written, "Packing", len(missing), console=Console(stderr=True))
                 for _ in bar if progress else written:
                     pass
-            _join(destination, len(parts))
+            _join_index(destination, len(parts))
     index = parquet.read_table(destination / INDEX)
     images = int(index["image"].to_numpy().sum())
     return Packed(len(index), images, int(index["length"].to_numpy().sum()), len(parts))
 
 
 def unpack(
-    source: str | os.PathLike[str],
-    destination: str | os.PathLike[str],
-    *,
-    progress: bool = True,
+    source: str | os.PathLike[str], destination: str | os.PathLike[str], *, progress: bool = True
 ) -> Packed:
     """Writes the files of packed shards into a folder, after a check of their SHA-256.
 
     Args:
         source: Folder of the shards, local or in object storage.
-        destination: A new folder, or that of an interrupted call; files that are complete are kept.
+        destination: A new folder, or that of an interrupted call, whose complete files are kept.
         progress: Whether to show a progress bar on the terminal.
 
     Returns:
@@ -237,51 +229,52 @@ def unpack(
     return Packed(len(names), images, size, len(packed.sizes))
 
 
-def _shards(
+def _divide_into_shards(
     files: list[tuple[str, bool]], sizes: list[int], shard_bytes: int
 ) -> list[list[tuple[str, bool]]]:
     """Divides files, in order, into shards of about the same size."""
     shards: list[list[tuple[str, bool]]] = [[]]
-    filled = 0
+    shard_size = 0
     for file, size in zip(files, sizes, strict=True):
-        if filled >= shard_bytes:
+        if shard_size >= shard_bytes:
             shards.append([])
-            filled = 0
+            shard_size = 0
         shards[-1].append(file)
-        filled += size
+        shard_size += size
     return shards
 
 
-def _part(destination: Path, number: int) -> Path:
+def _index_part(destination: Path, number: int) -> Path:
     return destination / f"{shard_name(number)}.{INDEX}"
 
 
 def _read_files(
     source: str | os.PathLike[str], max_side: int | None, files: Iterable[tuple[str, bool]]
 ) -> Iterator[tuple[str, bool, bytes]]:
-    """Yields files of a folder for `pack_parts`."""
+    """Yields the files of a shard, for `pack_parts`."""
     folder = to_path(source)
-    for name, image in files:
+    for name, is_image in files:
         content = (folder / name).read_bytes()
-        yield name, image, _shrunk(content, max_side) if image and max_side else content
+        yield name, is_image, _downscale(content, max_side) if is_image and max_side else content
 
 
-def _write_shard(destination: Path, number: int, part: Part) -> None:
-    """Writes one shard, and then its part of the index."""
+def _write_shard(destination: Path, number: int, read_files: Part) -> None:
+    """Writes a shard, and then its part of the index."""
     rows: list[dict[str, Any]] = []
     with atomic_path(destination / shard_name(number)) as temporary, temporary.open("wb") as file:
-        for name, image, content in part():
+        for name, is_image, content in read_files():
             digest = hashlib.sha256(content).digest()
-            row = (os.fsencode(name), image, number, file.tell() + HEADER, len(content), digest)
+            offset = file.tell() + HEADER_SIZE
+            row = (os.fsencode(name), is_image, number, offset, len(content), digest)
             rows.append(dict(zip(_INDEX_SCHEMA.names, row, strict=True)))
             file.write(record(content))
-    with atomic_path(_part(destination, number)) as temporary:
+    with atomic_path(_index_part(destination, number)) as temporary:
         parquet.write_table(pyarrow.Table.from_pylist(rows, _INDEX_SCHEMA), temporary)
 
 
-def _join(destination: Path, number: int) -> None:
+def _join_index(destination: Path, number: int) -> None:
     """Writes the index of all shards, sorted by name, and removes its parts."""
-    parts = [_part(destination, i) for i in range(number)]
+    parts = [_index_part(destination, i) for i in range(number)]
     table = pyarrow.concat_tables(map(parquet.read_table, parts)).sort_by("name")
     sizes = [str((destination / shard_name(i)).stat().st_size) for i in range(number)]
     metadata = {"version": "1", "sizes": " ".join(sizes)}
@@ -291,17 +284,17 @@ def _join(destination: Path, number: int) -> None:
         part.unlink()
 
 
-def _shrunk(content: bytes, max_side: int) -> bytes:
-    """Returns an image with sides of at most `max_side` pixels; damaged images stay as they are."""
+def _downscale(content: bytes, max_side: int) -> bytes:
+    """Returns an image with sides of at most `max_side` pixels; damaged images are not changed."""
     try:
         with PIL.Image.open(io.BytesIO(content)) as image:
             if max(image.size) <= max_side:
                 return content
             profile, format = image.info.get("icc_profile"), image.format
-            small = PIL.ImageOps.exif_transpose(image)
-        small.thumbnail((max_side, max_side), PIL.Image.Resampling.LANCZOS)
-        out = io.BytesIO()
-        small.save(out, format, quality=95, icc_profile=profile)
+            smaller = PIL.ImageOps.exif_transpose(image)
+        smaller.thumbnail((max_side, max_side), PIL.Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        smaller.save(buffer, format, quality=95, icc_profile=profile)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
         return content
-    return out.getvalue()
+    return buffer.getvalue()

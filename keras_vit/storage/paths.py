@@ -30,7 +30,7 @@ def is_packed(path: AnyPath) -> bool:
 
 
 def to_path(source: str | os.PathLike[str] | AnyPath) -> AnyPath:
-    """Returns the path of a file or folder; for a folder of packed shards, the root inside.
+    """Returns the path of a file or folder; for packed shards, the path of their root folder.
 
     Raises:
         ImportError: If the packages of the extra `cloud` are not installed.
@@ -41,23 +41,23 @@ def to_path(source: str | os.PathLike[str] | AnyPath) -> AnyPath:
         return source
     if not str(source).startswith(URL_SCHEMES):
         local = Path(source).expanduser()
-        return _packed(local) if (local / INDEX).is_file() else local
+        return _packed_root(local) if (local / INDEX).is_file() else local
     from upath import UPath
 
     with reading(os.fspath(source)):
         path = UPath(os.fspath(source).rstrip("/"))
         path.fs.info(path.path)
-        return _packed(path) if path.fs.exists(f"{path.path}/{INDEX}") else path
+        return _packed_root(path) if path.fs.exists(f"{path.path}/{INDEX}") else path
 
 
-def _packed(folder: AnyPath) -> AnyPath:
+def _packed_root(folder: AnyPath) -> AnyPath:
     from keras_vit.storage.packed_files import root
 
     return root(str(folder))
 
 
-def below(folder: AnyPath, *names: str) -> AnyPath:
-    """Returns the path of names below each other in a folder, without `.` and `..`."""
+def join_path(folder: AnyPath, *names: str) -> AnyPath:
+    """Returns the path of a file or folder in `folder`, without `.` and `..`."""
     if is_local(folder):
         return Path(os.path.normpath(folder.joinpath(*names)))
     for part in "/".join(names).split("/"):
@@ -69,20 +69,20 @@ def below(folder: AnyPath, *names: str) -> AnyPath:
 def names_below(folder: AnyPath) -> list[str]:
     """Returns the names of all files below a folder, relative to it, sorted."""
     if is_local(folder):
-        files = (Path(place, file) for place, _, names in os.walk(folder) for file in names)
+        files = (Path(parent, file) for parent, _, names in os.walk(folder) for file in names)
         return sorted(path.relative_to(folder).as_posix() for path in files)
     return sorted(infos_below(folder))
 
 
 def infos_below(folder: AnyPath) -> dict[str, dict[str, Any]]:
-    """Returns the relative name of each file below a folder that is not local, with its `info`."""
+    """Returns the `info` of each file below a folder that is not local, by relative name."""
     prefix = folder.path.strip("/") + "/" if folder.path.strip("/") else ""
-    found = folder.fs.find(folder.path, detail=True)
-    return {path.lstrip("/").removeprefix(prefix): info for path, info in found.items()}
+    infos = folder.fs.find(folder.path, detail=True)
+    return {path.lstrip("/").removeprefix(prefix): info for path, info in infos.items()}
 
 
-def reference(path: AnyPath) -> Any:
-    """Returns a value for `to_path` to store in an array: a string for a local file."""
+def as_array_value(path: AnyPath) -> Any:
+    """Returns what an array stores of a path, for `to_path`: a string for a local file."""
     return str(path) if is_local(path) else path
 
 
@@ -106,7 +106,7 @@ class StoredFiles(Sequence[bytes]):
             return self.folder.fs.cat_file(path)
         except FileNotFoundError as error:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
-        except Exception as error:  # every client library has its own classes of errors
+        except Exception as error:  # each client library has its own error classes
             raise OSError(errno.EIO, str(error), path) from error
 
     def read(self, index: int) -> bytes:
@@ -114,14 +114,14 @@ class StoredFiles(Sequence[bytes]):
         return self[index]
 
     def contents(self, indices: np.ndarray) -> np.ndarray:
-        """Returns the contents of the files at some indices, bytes."""
+        """Returns the contents of the files at `indices`, as an array of bytes objects."""
         if self._rows is None:
             return np.array([self[index] for index in indices], object)
         return np.array([self.folder.fs.content(row) for row in self._rows[indices]], object)
 
     @functools.cached_property
     def _rows(self) -> np.ndarray | None:
-        """Row of each file in the index of packed shards, if there is one."""
+        """Row of each file in the index of packed shards; None for other files."""
         if not is_packed(self.folder):
             return None
         return self.folder.fs.rows(self.folder.path, self.names)
@@ -129,8 +129,8 @@ class StoredFiles(Sequence[bytes]):
     def stamp(self, index: int) -> str:
         """Returns the size and the time of the last change of a file."""
         info = self.folder.fs.info(f"{self.folder.path.rstrip('/')}/{self.names[index]}")
-        times = (info[key] for key in ("mtime", "LastModified", "updated") if key in info)
-        return f"{info['size']} {next(times, '')}"
+        modified = (info[key] for key in ("mtime", "LastModified", "updated") if key in info)
+        return f"{info['size']} {next(modified, '')}"
 
     def subset(self, indices: Any) -> StoredFiles:
         """Returns the files at `indices`, without reading them."""
@@ -141,24 +141,25 @@ class StoredFile(NamedTuple):
     """One file of `StoredFiles`, or of `keras_vit.data.Examples` in memory."""
 
     files: Any
-    place: int
+    position: int
 
     def __str__(self) -> str:
-        return f"{self.files.source}/{self.files.names[self.place]}"
+        return f"{self.files.source}/{self.files.names[self.position]}"
 
     def read(self) -> bytes:
         """Returns the content of the file, or raises `OSError`."""
-        return self.files.read(self.place)
+        return self.files.read(self.position)
 
 
-def placed(folder: AnyPath, paths: Sequence[AnyPath]) -> dict[str, Any]:
-    """Returns the names, and `paths` or `encoded`, of `Examples` for paths relative to a folder."""
+def fields_of_paths(folder: AnyPath, paths: Sequence[AnyPath]) -> dict[str, Any]:
+    """Returns the fields `names` (relative to a folder) and `paths` or `encoded` of `Examples`."""
     names = tuple(os.path.relpath(str(path), str(folder)) for path in paths)
-    files = {"paths": tuple(map(str, paths))} if is_local(folder) else files_of(folder, names)
-    return {"names": names, **files}
+    if is_local(folder):
+        return {"names": names, "paths": tuple(map(str, paths))}
+    return {"names": names, **fields_of_files(folder, names)}
 
 
-def files_of(folder: AnyPath, names: Sequence[str]) -> dict[str, Any]:
+def fields_of_files(folder: AnyPath, names: Sequence[str]) -> dict[str, Any]:
     """Returns the fields `paths` or `encoded` of `Examples`, for files of a folder."""
     if is_local(folder):
         return {"paths": tuple(str(folder / name) for name in names)}

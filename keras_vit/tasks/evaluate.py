@@ -8,7 +8,7 @@ import keras
 
 from keras_vit.data import Examples
 from keras_vit.models import preprocessing_of
-from keras_vit.tasks.registry import of
+from keras_vit.tasks.registry import task_of
 from keras_vit.tasks.task import Details
 
 
@@ -43,7 +43,7 @@ def evaluate(
         >>> evaluate(model, load("digits").subset(range(7)), verbose=0).num_examples
         7
     """
-    task = of(preprocessing_of(model), examples)
+    task = task_of(preprocessing_of(model), examples)
     return task.evaluate(model, examples, batch_size=batch_size, verbose=verbose).result
 
 
@@ -73,6 +73,6 @@ def evaluate_in_detail(
         >>> details.scores.num_examples, len(details.mistakes)
         (50, 12)
     """
-    task = of(preprocessing_of(model), examples)
+    task = task_of(preprocessing_of(model), examples)
     evaluation = task.evaluate(model, examples, batch_size=batch_size, verbose=verbose)
     return task.details(model, examples, evaluation)

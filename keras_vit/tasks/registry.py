@@ -43,7 +43,7 @@ def get(name: str) -> type[Task]:
     return entry_points[name].load()
 
 
-def of(preprocessing: Preprocessing, examples: Examples | None = None) -> Task:
+def task_of(preprocessing: Preprocessing, examples: Examples | None = None) -> Task:
     """Returns the task of a model, given its stored preprocessing and the images to evaluate."""
     multi_label = preprocessing.thresholds if examples is None else examples.multi_label
     return get(preprocessing.task or ("multi_label" if multi_label else "classification"))(None)
@@ -51,7 +51,7 @@ def of(preprocessing: Preprocessing, examples: Examples | None = None) -> Task:
 
 def check_command(command: str, preprocessing: Preprocessing) -> Task:
     """Returns the task of a model; raises `ValueError` if a command does not apply to it."""
-    task = of(preprocessing)
+    task = task_of(preprocessing)
     if reason := task.refusal(command):
         raise ValueError(
             f"`keras-vit {command}` must be used with a classifier: {reason}. Received: a model "
@@ -84,5 +84,5 @@ class TrainedModel:
 
 def trained_model(model: keras.Model) -> TrainedModel:
     """Prepares a trained model for prediction and export."""
-    task = of(preprocessing_of(model))
+    task = task_of(preprocessing_of(model))
     return TrainedModel(task, *task.prediction_network(model))

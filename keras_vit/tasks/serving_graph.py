@@ -18,12 +18,12 @@ from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.image_reading import Limits, Read, read_each, upright_sides
 from keras_vit.models import cloning
 from keras_vit.models.inference_graphs import with_placeholders
-from keras_vit.models.inference_runtime import SMALL
+from keras_vit.models.inference_runtime import MAX_CONSTANT_BYTES
 from keras_vit.preprocessing import Preprocessing
 
 # Largest weights, in bytes, that are stored as constants. In bfloat16 the limit is that of a graph,
 # a message of less than 2 GiB. In float32 constants save a few percent of time and cost memory.
-_LARGEST_CONSTANTS = {"float32": SMALL, "bfloat16": 2**31 - 2**26}
+_LARGEST_CONSTANTS = {"float32": MAX_CONSTANT_BYTES, "bfloat16": 2**31 - 2**26}
 
 Answer = dict[str, tf.Tensor]
 Signature = tuple[Callable[..., Answer], *tuple[tf.TensorSpec, ...]]

@@ -109,8 +109,8 @@ class Details:
         return [Section("summary", "Result", [preformatted(self.scores.text())])]
 
 
-# Commands for classifiers, and why they do not apply to other tasks.
-_OF_CLASSIFIERS = {
+# Commands that apply only to classifiers, with the reason.
+_CLASSIFIER_COMMANDS = {
     "explain": "relevance maps show what contributes to the score of a class",
     "doctor": "its checks are those of classifiers",
     "probe": "it trains classifiers on features",
@@ -148,7 +148,7 @@ class Task:
     served_model: ClassVar[type[ServedModel]] = ServedModel
     # Signature of the SavedModel that returns the network's output for encoded images.
     compared_signature: ClassVar[str] = "serving_default"
-    # Whether saved models omit the name of the task, as models of earlier versions do.
+    # Whether saved models omit the name of the task, for compatibility with earlier versions.
     unnamed: ClassVar[bool] = False
     # Splits the images; returns the indices of the training and the validation images.
     split = staticmethod(data.split)
@@ -163,10 +163,10 @@ class Task:
     def __init__(self, config: Any) -> None:
         self.config: Any = config
         for name in self.unused_fields if config else ():
-            value, usual = getattr(config.recipe, name), getattr(Recipe, name)
-            if value != usual:
+            value, default = getattr(config.recipe, name), getattr(Recipe, name)
+            if value != default:
                 raise ValueError(
-                    f"`{name}` must be {usual!r} with the task {self.name}. Received: "
+                    f"`{name}` must be {default!r} with the task {self.name}. Received: "
                     f"{name}={value!r}"
                 )
 
@@ -177,7 +177,7 @@ class Task:
     @classmethod
     def refusal(cls, command: str) -> str | None:
         """Returns why a command, such as `"explain"`, does not apply to the task, or None."""
-        return _OF_CLASSIFIERS.get(command)
+        return _CLASSIFIER_COMMANDS.get(command)
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:
@@ -247,12 +247,7 @@ class Task:
         return cloning.with_dtype(model, "float32"), preprocessing_of(model)
 
     def predict(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
+        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
     ) -> Predictions:
         """Computes the outputs of a trained model for labeled images."""
         network, preprocessing = self.prediction_network(model)
@@ -265,14 +260,9 @@ class Task:
         raise NotImplementedError
 
     def evaluate(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
+        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
     ) -> Evaluation:
-        """Evaluates a trained model; by default by the score of all predictions, as `found`.
+        """Evaluates a trained model; by default, scores all predictions, returned as `found`.
 
         A task with large outputs evaluates them batch by batch, with `output_batches`.
         """
@@ -318,14 +308,15 @@ class Task:
             the channel's range, and the accuracy is the fraction of equal predictions.
         """
         outputs = expected.outputs.reshape(-1, expected.outputs.shape[-1])
-        largest = close * np.abs(outputs).max(axis=0) if close else 0.05 * np.ptp(outputs, axis=0)
-        same = (np.abs(found - expected.outputs) <= largest).reshape(len(found), -1).all(axis=1)
-        return same, float(same.mean())
+        limit = close * np.abs(outputs).max(axis=0) if close else 0.05 * np.ptp(outputs, axis=0)
+        is_close = np.abs(found - expected.outputs) <= limit
+        is_equal = is_close.reshape(len(found), -1).all(axis=1)
+        return is_equal, float(is_equal.mean())
 
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
     ) -> Prediction:
-        """Creates the record of one image: the prediction, or the reason why it cannot be read."""
+        """Creates the prediction for an image, with `message` if the image cannot be read."""
         raise NotImplementedError
 
     def add_confidence(
@@ -362,7 +353,7 @@ def network_outputs(
     verbose: int = 0,
 ) -> np.ndarray:
     """Computes a network's float32 outputs, of shape (N, ...), for all images."""
-    # Into one array: Keras collects the batches and joins them, which needs twice the memory.
+    # One array, because Keras collects the batches and joins them, which takes twice the memory.
     outputs = np.empty((len(examples), *network.output_shape[1:]), np.float32)
     for indices, batch in output_batches(network, preprocessing, examples, batch_size, verbose):
         outputs[indices] = batch
@@ -378,12 +369,12 @@ def output_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the indices (B,) of each batch of images, and a network's outputs (B, ...) for them.
 
-    To evaluate in an image's own pixels, see `keras_vit.data.geometry.centered_geometry`.
+    To evaluate at an image's original size, see `keras_vit.data.geometry.centered_geometry`.
     """
     dataset = data.evaluation_dataset(examples, preprocessing, batch_size=batch_size)
-    progress, done = keras.utils.Progbar(len(dataset), verbose=verbose), 0
+    progress, start = keras.utils.Progbar(len(dataset), verbose=verbose), 0
     for images, *_ in dataset:
         outputs = network.predict_on_batch(np.asarray(images))
-        yield np.arange(done, done + len(outputs)), outputs
-        done += len(outputs)
+        yield np.arange(start, start + len(outputs)), outputs
+        start += len(outputs)
         progress.add(1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.arguments import listed
 from keras_vit.data import Examples
-from keras_vit.data.image_audit import inspected, sections
+from keras_vit.data.image_audit import inspection_results, sections
 from keras_vit.escapes import say
 
 _DIGEST_LENGTH = 32  # hexadecimal digits
@@ -57,7 +57,7 @@ class BackgroundAudit:
 
     def _run(self) -> None:
         start_time = last_report = time.monotonic()
-        for index, result in enumerate(inspected(self.examples, 1)):
+        for index, result in enumerate(inspection_results(self.examples, 1)):
             if self._stop.is_set():
                 return
             if isinstance(result, str):

@@ -222,13 +222,14 @@ def find_parts(
     split: Callable[..., tuple[np.ndarray, np.ndarray]] = data.split,
 ) -> tuple[data.Examples, data.Examples, Inventory]:
     """Checks a run's images, unless they are too many; returns both sets and an inventory."""
-    digests, twins = None, ()  # type: Any, Any
+    digests, near_duplicates = None, ()  # type: Any, Any
     inventory = Inventory(len(examples), ignored=examples.ignored)
     if len(examples) > AUDITED_FIRST:
         say_notes(examples)
     else:
         examples, audit = data.usable_images(examples, config.on_bad_image)
-        digests, twins, inventory = audit.digests, audit.twins, audit.inventory
+        digests, near_duplicates = audit.digests, audit.twins
+        inventory = audit.inventory
         if preprocessing and (text := cut_off(audit.sizes, preprocessing)):
             say(text)
     if resume:
@@ -239,7 +240,7 @@ def find_parts(
         training, validation = split(
             examples,
             digests,
-            twins,
+            near_duplicates,
             validation_fraction=config.validation_fraction,
             seed=config.split_seed,
             group_by=config.group_by,

@@ -105,7 +105,7 @@ def mean_attention_distance(
 
 
 METHODS = ("attention", "rollout", "gradient_rollout", "grad_cam")
-OF_A_CLASS = ("gradient_rollout", "grad_cam")
+CLASS_METHODS = ("gradient_rollout", "grad_cam")
 
 
 def relevance_maps(
@@ -162,7 +162,7 @@ def activations_for(
     extractor: FeatureExtractor, images: Any, methods: Sequence[str], classes: Any
 ) -> Activations:
     """Returns the activations for relevance maps, with gradients if any map is of a class."""
-    if set(methods) & set(OF_A_CLASS):
+    if set(methods) & set(CLASS_METHODS):
         return extractor.activations_and_gradients(images, classes)
     return extractor.activations(images)
 
@@ -170,7 +170,7 @@ def activations_for(
 def maps_of(extractor: FeatureExtractor, activations: Activations, method: str) -> np.ndarray:
     """Computes relevance maps from activations, so that several methods can share them."""
     arguments.one_of("method", method, METHODS)
-    if method in OF_A_CLASS and activations.token_gradients is None:
+    if method in CLASS_METHODS and activations.token_gradients is None:
         raise ValueError(
             "`activations` must contain gradients to compute maps of a class, as returned by "
             f"`FeatureExtractor.activations_and_gradients`. Received: none, with method={method!r}"
@@ -183,7 +183,7 @@ def maps_of(extractor: FeatureExtractor, activations: Activations, method: str) 
     attention, pooling = activations.attention, activations.pooling
     batch, _, tokens, _ = attention[0].shape
     token_weights = np.tile(extractor.reading(tokens), (batch, 1))  # (B, T)
-    if activations.pooling_gradient is not None and pooling is not None and method in OF_A_CLASS:
+    if activations.pooling_gradient is not None and pooling is not None and method in CLASS_METHODS:
         token_weights = head_mean(pooling, activations.pooling_gradient)[:, 0]
     elif pooling is not None:
         token_weights = pooling.mean(axis=1)[:, 0]

@@ -62,8 +62,8 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
     with guards.reading(path), h5py.File(path) as file:
         if "model_config" in file.attrs:
             config = file.attrs["model_config"]
-            if len(config) > guards.LARGEST_JSON:
-                what = f"model_config has over {guards.LARGEST_JSON:,} bytes"
+            if len(config) > guards.MAX_JSON_BYTES:
+                what = f"model_config has over {guards.MAX_JSON_BYTES:,} bytes"
                 raise guards.refused(path, f"too large: {what}")
             return list(_layers(json.loads(config)))
         return [{"name": name} for name in file]

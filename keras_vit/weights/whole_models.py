@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.weights.containers.guards import ALLOWANCE, open_zip, read_json, refused
+from keras_vit.weights.containers.guards import ALLOWANCE_BYTES, open_zip, read_json, refused
 
 
 def load_model(path: str | os.PathLike[str], *, compile: bool = False) -> keras.Model:
@@ -40,7 +40,7 @@ def _check(path: Path) -> None:
     # In a separate thread, so that the global state of Keras is discarded; variables get no values.
     with ThreadPoolExecutor(1) as thread:
         declared = thread.submit(_declared_size, content["config.json"]).result()
-    if declared > stored + ALLOWANCE:
+    if declared > stored + ALLOWANCE_BYTES:
         what = f"it describes a model of {declared:,} bytes but contains {stored:,} bytes"
         raise refused(path, f"too large: {what}")
 

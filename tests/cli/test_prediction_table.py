@@ -130,8 +130,8 @@ def test_parts_make_up_the_table(
     rows = [{"file": f"{i}.jpg", "score": i / 4} for i in range(number)]
     names = ["file", "score"]
     assert write(tmp_path / f"whole{suffix}", names, map(dict, rows), max(number, 1)) == 0
-    monkeypatch.setattr(prediction_table, "IMAGES_OF_A_PART", 2)
-    monkeypatch.setattr(prediction_table, "PARTS_OF_A_ROW_GROUP", 2)
+    monkeypatch.setattr(prediction_table, "IMAGES_PER_PART", 2)
+    monkeypatch.setattr(prediction_table, "PARTS_PER_ROW_GROUP", 2)
     path = tmp_path / f"parts{suffix}"
     write(path, names, map(dict, rows), max(number, 1))
     assert {p.name for p in tmp_path.iterdir()} == {f"whole{suffix}", f"parts{suffix}"}
@@ -151,7 +151,7 @@ def test_an_interrupted_table_resumes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(prediction_table, "IMAGES_OF_A_PART", 3)
+    monkeypatch.setattr(prediction_table, "IMAGES_PER_PART", 3)
     path, starts = tmp_path / f"table{suffix}", []
 
     def rows_from(start: int, stop: int) -> Iterator[tuple[list[dict[str, Any]], bool]]:
@@ -197,7 +197,7 @@ def test_names_that_are_not_utf_8_are_written_to_parquet(tmp_path: Path) -> None
 def test_columns_of_parquet_have_the_types_of_their_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction_table, "IMAGES_OF_A_PART", 2)
+    monkeypatch.setattr(prediction_table, "IMAGES_PER_PART", 2)
     empty = {"file": "a.jpg", "message": "unreadable"}
     values = {
         "class": "car",

@@ -14,7 +14,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def folder(tmp_path: Path, write: Write, save: Callable, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(audit_cache, "LEAST", 3)
+    monkeypatch.setattr(audit_cache, "MIN_CACHED_IMAGES", 3)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     pictures = {f"{name}.png": save(seed, (80, 90)) for seed, name in enumerate(("a/1", "a/2"))}
     damaged = {"b/damaged.png": save(2)[:60], "b/text.png": b"text", "b/3.png": save(3, (7, 9))}

@@ -20,7 +20,7 @@ from keras_vit.data.decode_and_resize import (
     ratio_for_resizing,
     resize_and_crop,
 )
-from keras_vit.data.image_reading import Limits, fit_within, read_each
+from keras_vit.data.image_reading import Limits, decode_checked, read_each
 from keras_vit.preprocessing import Preprocessing
 
 PREPROCESSING = Preprocessing(size=(30, 40), crop_fraction=1.0)
@@ -115,7 +115,7 @@ def test_pixels_that_are_means_are_as_sharp_as_the_whole_image() -> None:
 def test_every_reader_decodes_alike() -> None:
     file = tf.constant(jpeg(1281, 971, 3))
     expected = decode_resized(file, PREPROCESSING)
-    np.testing.assert_array_equal(fit_within(file, PREPROCESSING), expected)
+    np.testing.assert_array_equal(decode_checked(file, PREPROCESSING), expected)
     read = read_each(file[tf.newaxis], PREPROCESSING, Limits())
     np.testing.assert_array_equal(read.pixels[0], expected)
 
@@ -191,7 +191,7 @@ def test_photographs_of_108_megapixels_are_read_at_a_smaller_size(kind: str) -> 
     file = tf.constant(gray_jpeg(*PHONE))
     read = read_each(file[tf.newaxis], preprocessing, Limits())
     assert (read.ok.numpy().tolist(), read.message[0].numpy()) == ([True], b"")
-    for pixels in (read.pixels[0], fit_within(file, preprocessing)):
+    for pixels in (read.pixels[0], decode_checked(file, preprocessing)):
         assert np.unique(pixels) == [128]
 
 

@@ -10,7 +10,7 @@ import pytest
 from keras_vit.doctor.loading import check_input, load_model_and_run, preprocessing_for
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import Run, RunConfig
-from keras_vit.weights.containers.guards import LARGEST_JSON
+from keras_vit.weights.containers.guards import MAX_JSON_BYTES
 from tests.doctor.conftest import PREPROCESSING, solve
 
 pytestmark = pytest.mark.tensorflow
@@ -43,7 +43,7 @@ def test_load_model_says_what_is_over_large(tmp_path: Path) -> None:
         zipfile.ZipFile(tmp_path / "m.keras") as old,
         zipfile.ZipFile(tmp_path / "n.keras", "w", zipfile.ZIP_DEFLATED) as new,
     ):
-        new.writestr("config.json", old.read("config.json") + b" " * LARGEST_JSON)
+        new.writestr("config.json", old.read("config.json") + b" " * MAX_JSON_BYTES)
         new.writestr("model.weights.h5", old.read("model.weights.h5"))
     with pytest.raises(ValueError, match=r"n\.keras is too large: its config\.json has 16,"):
         load_model_and_run(tmp_path / "n.keras")

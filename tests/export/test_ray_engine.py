@@ -149,7 +149,10 @@ def kill_computing(killed: list[int], number: int = 10) -> None:
         listed = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True)
         for line in listed.stdout.splitlines():
             pid, _, title = line.strip().partition(" ")
-            if title.startswith("ray::MapWorker(MapBatches(_Answers)).") and int(pid) not in killed:
+            if (
+                title.startswith("ray::MapWorker(MapBatches(_ListPredictor)).")
+                and int(pid) not in killed
+            ):
                 killed.append(int(pid))
                 os.kill(int(pid), signal.SIGKILL)
         time.sleep(0.05)

@@ -170,7 +170,7 @@ def test_large_models_are_left_as_they_are(
 ) -> None:
     model = tiny_model()
     monkeypatch.setattr(accelerators, "lacks_avx512", lambda: False)
-    for name in ("SMALL", "LARGE", "frozen", "compiled_for_few"):
+    for name in ("MAX_CONSTANT_BYTES", "MAX_CONSTANT_BYTES_BFLOAT16", "frozen", "compiled_for_few"):
         monkeypatch.setattr(inference_runtime, name, 1000 if name.isupper() else None)
     copy = optimize_for_inference(model, precision=precision)
     assert_close(copy(IMAGES), model(IMAGES), 0.06)  # measured: 3e-7; 0.017
@@ -209,7 +209,7 @@ def test_xla_is_used_for_as_many_images_as_it_is_faster_for(
 
     monkeypatch.setattr(accelerators, "lacks_avx512", lambda: lacks)
     monkeypatch.setattr(inference_runtime, "compiled_for_few", record)
-    monkeypatch.setattr(inference_runtime, "SMALL", 1000 if large else 2**30)
+    monkeypatch.setattr(inference_runtime, "MAX_CONSTANT_BYTES", 1000 if large else 2**30)
     model = tiny_model()
     for prepare, expected in (
         (optimize_for_inference, optimized),

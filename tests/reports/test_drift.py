@@ -23,11 +23,11 @@ def test_interval_is_that_of_welchs_test() -> None:
     assert (found.before, found.after) == (2.5, 5)
     half = np.sqrt(5 / 12 + 13 / 3) * stats.t.ppf(0.975, (57 / 12) ** 2 / (25 / 432 + 169 / 18))
     assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half))
-    assert not found.clear
-    assert not _change("size", np.ones(3), np.ones(2), rows=1).clear
+    assert not found.is_different
+    assert not _change("size", np.ones(3), np.ones(2), rows=1).is_different
     wide = _change("size", old, new, rows=10)
     assert wide.low < found.low
-    assert _change("size", old + 100, new, rows=10).clear
+    assert _change("size", old + 100, new, rows=10).is_different
 
 
 def test_text_marks_what_is_different() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow
 import pytest
 
-from keras_vit.storage.names import Names, finder, order, repeated, take
+from keras_vit.storage.names import Names, argsort, index_finder, repeated, take
 
 TEXTS = ("a/1.jpg", "a/2.jpg", "b/ü.jpg", "c.png")
 
@@ -49,15 +49,15 @@ def test_pickled_names_are_without_the_others() -> None:
     assert len(content) < 2_000
 
 
-def test_order_sorts_the_names(names: Names) -> None:
+def test_argsort_sorts_the_names(names: Names) -> None:
     for some in (names, TEXTS):
-        assert order(take(some, [3, 0, 2])).tolist() == [1, 2, 0]
+        assert argsort(take(some, [3, 0, 2])).tolist() == [1, 2, 0]
 
 
 def test_indices_of_names_are_found(names: Names) -> None:
     wanted = ["c.png", "a/0.jpg", "a/2.jpg", os.fsdecode(b"\xff"), "z"]
     for some in (names, TEXTS):
-        find = finder(take(some, [3, 1]))
+        find = index_finder(take(some, [3, 1]))
         assert find(wanted) == [0, -1, 1, -1, -1]
         assert find(["a/1.jpg"]) == [-1]
         assert find([]) == []

@@ -17,7 +17,7 @@ from keras_vit.storage.find_files import find_files
 from keras_vit.storage.names import Names
 from keras_vit.storage.packed_files import masked_crc, record, root, shard_name
 from keras_vit.storage.packing import pack
-from keras_vit.storage.paths import files_of
+from keras_vit.storage.paths import fields_of_files
 
 pytestmark = pytest.mark.tensorflow
 
@@ -107,7 +107,11 @@ def test_tensorflow_reads_a_shard(packed: Path) -> None:
 def test_tensorflow_reads_files_in_any_order(packed: Path, folder: str) -> None:
     names = ["b/2.png", "1.png"] if folder else ["b.png", "a/1.png", "\udcff.png"]
     examples = Examples(
-        names, np.zeros(len(names), int), ("x",), "x", **files_of(root(str(packed)) / folder, names)
+        names,
+        np.zeros(len(names), int),
+        ("x",),
+        "x",
+        **fields_of_files(root(str(packed)) / folder, names),
     )
     places = tf.data.Dataset.range(len(names))
     files = with_contents(places, examples, lambda place: place).map(reader(examples))

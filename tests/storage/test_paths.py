@@ -14,7 +14,14 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.recipe import Recipe
 from keras_vit.storage.packing import pack
-from keras_vit.storage.paths import StoredFiles, below, names_below, placed, reference, to_path
+from keras_vit.storage.paths import (
+    StoredFiles,
+    as_array_value,
+    fields_of_paths,
+    join_path,
+    names_below,
+    to_path,
+)
 from keras_vit.tasks.run_data import Run
 from keras_vit.training.loop import fit_run
 from tests.storage.conftest import KINDS, TASKS, write_dataset
@@ -93,21 +100,21 @@ def test_a_file_that_disappears_is_a_bad_image(s3: str, tmp_path: Path) -> None:
 
 def test_local_paths_stay_local(tmp_path: Path) -> None:
     assert to_path(str(tmp_path)) == tmp_path == to_path(tmp_path)
-    assert below(tmp_path, "a", "../b/./c.png") == tmp_path / "b" / "c.png"
-    assert below(tmp_path, "/c.png") == Path("/c.png")
-    assert reference(tmp_path) == str(tmp_path)
+    assert join_path(tmp_path, "a", "../b/./c.png") == tmp_path / "b" / "c.png"
+    assert join_path(tmp_path, "/c.png") == Path("/c.png")
+    assert as_array_value(tmp_path) == str(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b.txt").write_text("")
     assert names_below(tmp_path) == ["a/b.txt"]
     paths = [tmp_path / "a" / "b.txt"]
-    assert placed(tmp_path, paths) == {"names": ("a/b.txt",), "paths": (str(paths[0]),)}
+    assert fields_of_paths(tmp_path, paths) == {"names": ("a/b.txt",), "paths": (str(paths[0]),)}
 
 
 def test_dots_in_urls_are_resolved(s3: str, tmp_path: Path) -> None:
     root = to_path(upload(write_dataset(tmp_path, "folder"), f"{s3}/dots"))
-    assert below(root / "rose", "..", "tulip/./5.png").read_bytes().startswith(b"\x89PNG")
+    assert join_path(root / "rose", "..", "tulip/./5.png").read_bytes().startswith(b"\x89PNG")
     assert names_below(root)[:2] == ["rose/.hidden.png", "rose/0.png"]
-    assert reference(root) is root
+    assert as_array_value(root) is root
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from keras_vit.weights import read_checkpoint
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers import formats
-from keras_vit.weights.containers.guards import LARGEST_JSON
+from keras_vit.weights.containers.guards import MAX_JSON_BYTES
 from keras_vit.weights.foreign_keras import complete, is_ours, read_layers, read_tensors
 from keras_vit.weights.infer_config import config_of
 from tests.helpers import tiny_model
@@ -64,7 +64,7 @@ def test_is_ours_looks_at_layers_alone(weights: Path, tmp_path: Path) -> None:
 
 
 def test_an_over_large_configuration_is_refused(weights: Path, tmp_path: Path) -> None:
-    path = write_archive(tmp_path / "m.keras", weights, "{}".ljust(LARGEST_JSON + 1))
+    path = write_archive(tmp_path / "m.keras", weights, "{}".ljust(MAX_JSON_BYTES + 1))
     with pytest.raises(
         ValueError,
         match=r"config\.json has 16,777,217 bytes \(limit: 16,777,216",
@@ -155,7 +155,7 @@ def test_an_over_large_model_config_of_keras_2_is_refused(
 ) -> None:
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file.attrs["model_config"] = json.dumps({"config": {"name": "a" * 50}})
-    monkeypatch.setattr("keras_vit.weights.containers.guards.LARGEST_JSON", 50)
+    monkeypatch.setattr("keras_vit.weights.containers.guards.MAX_JSON_BYTES", 50)
     with pytest.raises(ValueError, match=r"too large: model_config has over 50 bytes"):
         read_layers(tmp_path / "m.h5", "legacy_h5")
 

@@ -21,7 +21,7 @@ from keras_vit.data.examples import Examples
 from keras_vit.data.sources.coco import coco_files, find_images
 from keras_vit.data.sources.masks import check_partners, partner_key
 from keras_vit.storage.find_files import find_files
-from keras_vit.storage.paths import AnyPath, names_below, placed, to_path
+from keras_vit.storage.paths import AnyPath, fields_of_paths, names_below, to_path
 
 _YOLO = ("data.yaml", "data.yml", "dataset.yaml")
 
@@ -83,7 +83,7 @@ def load_boxes(source: AnyPath) -> Examples:
         targets=targets,  # type: ignore[arg-type]
         class_names=tuple(names),
         source=str(source),
-        **placed(folder, [image.path for image in images]),
+        **fields_of_paths(folder, [image.path for image in images]),
         splits=splits if all(splits) else None,
         notes=(note,) if dropped else (),
         target_kind=Boxes(tuple(dropped)),

@@ -16,7 +16,7 @@ from keras_vit.arguments import shortlist
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import IGNORED, Masks
 from keras_vit.data.target_kinds import Examples as AnyExamples
-from keras_vit.storage.paths import AnyPath, below, placed, to_path
+from keras_vit.storage.paths import AnyPath, fields_of_paths, join_path, to_path
 
 BACKGROUND = "background"
 _FILES = re.compile(r"(_annotations\.coco|annotations|instances.*|result)\.json")
@@ -120,7 +120,7 @@ def load_coco(source: AnyPath) -> Examples:
         targets=targets,  # type: ignore[arg-type]
         class_names=(BACKGROUND, *(categories[number] for number in used_ids)),
         source=str(source),
-        **placed(folder, paths),
+        **fields_of_paths(folder, paths),
         splits=tuple(splits) if all(splits) else None,  # type: ignore[arg-type]
         target_kind=CocoMasks(used_ids),
     )
@@ -153,8 +153,8 @@ def find_images(path: AnyPath, names: Collection[str]) -> list[AnyPath]:
     stem = path.stem.removeprefix("instances_")  # images of train2017.json are in train2017/
     files = []
     for name in names:
-        candidates = (below(path.parent, place, name) for place in (*_FOLDERS, f"../{stem}"))
-        files.append(next((place for place in candidates if place.is_file()), None))
+        candidates = (join_path(path.parent, part, name) for part in (*_FOLDERS, f"../{stem}"))
+        files.append(next((file for file in candidates if file.is_file()), None))
     if missing := [name for name, file in zip(names, files, strict=True) if file is None]:
         raise ValueError(
             f"Every image of {path.name} must be in its folder, in images/ below it, or beside it. "

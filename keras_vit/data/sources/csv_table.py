@@ -23,8 +23,8 @@ from keras_vit.image_formats import has_image_suffix, leftover
 from keras_vit.output_folder import is_output
 from keras_vit.preprocessing import imagenet_classes
 from keras_vit.storage.find_files import find_files
-from keras_vit.storage.names import finder
-from keras_vit.storage.paths import AnyPath, files_of, is_local, names_below, to_path
+from keras_vit.storage.names import index_finder
+from keras_vit.storage.paths import AnyPath, fields_of_files, is_local, names_below, to_path
 
 _CLASS_COLUMNS = CLASS_COLUMNS[:-1]
 _LABELS = CLASS_COLUMNS[-1]
@@ -96,7 +96,7 @@ def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
         targets=targets,
         class_names=class_names,
         source=str(path),
-        **files_of(path.parent, names),
+        **fields_of_files(path.parent, names),
         splits=_splits(path, rows) if "split" in header else None,
         columns={name: tuple(row[name] for row in rows) for name in other_columns},
         notes=notes + file_notes,
@@ -310,7 +310,7 @@ def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
         indices = [int(cell) if cell.isdecimal() and len(cell) < 10 else -1 for cell in cells]
     else:
         rule = "`wnid` must be one of the 1000 WordNet IDs of ImageNet-1k"
-        indices = finder(wnids)(row["wnid"] for row in rows)
+        indices = index_finder(wnids)(row["wnid"] for row in rows)
     if -1 in indices:
         raise invalid(rows[indices.index(-1)], rule)
     if columns == ["class_index", "label"]:

@@ -13,7 +13,7 @@ from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.inventory import OUTSIDE
 from keras_vit.storage.find_files import FoundFiles, find_files
 from keras_vit.storage.names import take
-from keras_vit.storage.paths import AnyPath, files_of, names_below, to_path
+from keras_vit.storage.paths import AnyPath, fields_of_files, names_below, to_path
 
 # Names of folders that contain the images or annotations of all classes, in lowercase.
 _SPLIT = "|".join(SPLIT_NAMES)
@@ -105,7 +105,7 @@ def load_folder(folder: AnyPath) -> Examples:
         targets=labels[parent],
         class_names=tuple(class_names),
         source=str(folder),
-        **files_of(folder, names),
+        **fields_of_files(folder, names),
         splits=splits,
         notes=tuple(notes),
         ignored=ignored,

@@ -81,20 +81,21 @@ def load_hf(name: str) -> Examples:
             "`data` must be a dataset with one column of images and one of class labels. Received: "
             f"hf:{name} with the columns {dict(features)}"
         )
-    kinds = {split: SPLIT_NAMES.get(split.lower(), "") for split in sorted(dataset)}
-    if "train" in kinds.values():
-        kinds = {split: kind for split, kind in kinds.items() if kind}
-    classes = {n: dataset[n].with_format("numpy")[labels[0]][:] for n in kinds}
-    kinds = {split: kind for split, kind in kinds.items() if np.min(classes[split], initial=0) >= 0}
-    parts = {n: dataset[n].cast_column(images[0], datasets.Image(decode=False)) for n in kinds}
-    names = Names(pyarrow.array([f"{n}/{i:09d}" for n in kinds for i in range(len(parts[n]))]))
+    split_names = {split: SPLIT_NAMES.get(split.lower(), "") for split in sorted(dataset)}
+    if "train" in split_names.values():
+        split_names = {split: name for split, name in split_names.items() if name}
+    classes = {split: dataset[split].with_format("numpy")[labels[0]][:] for split in split_names}
+    labeled = [split for split in split_names if np.min(classes[split], initial=0) >= 0]
+    split_names = {split: split_names[split] for split in labeled}
+    parts = {n: dataset[n].cast_column(images[0], datasets.Image(decode=False)) for n in labeled}
+    names = Names(pyarrow.array([f"{n}/{i:09d}" for n in labeled for i in range(len(parts[n]))]))
     return Examples(
         names=names,
-        targets=np.concatenate([classes[n] for n in kinds]),
+        targets=np.concatenate([classes[split] for split in labeled]),
         class_names=tuple(features[labels[0]].names),
         source=f"hf:{name}",
         encoded=HubImages(f"hf:{name}", parts, images[0], names),
-        splits=tuple(kinds[n] for n in kinds for _ in range(len(parts[n])))
-        if len(kinds) > 1 and "train" in kinds.values()
+        splits=tuple(split_names[n] for n in labeled for _ in range(len(parts[n])))
+        if len(labeled) > 1 and "train" in split_names.values()
         else None,
     )

@@ -22,7 +22,7 @@ from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tab
 from keras_vit.data.sources.tfds import load_tfds
 from keras_vit.data.target_kinds import NO_TARGETS, TargetKind
 from keras_vit.storage.find_files import find_files
-from keras_vit.storage.paths import files_of, to_path
+from keras_vit.storage.paths import fields_of_files, to_path
 
 _NO_CLASS = "image"
 
@@ -107,7 +107,7 @@ def load_images(source: str | os.PathLike[str]) -> Examples:
         targets=np.zeros(len(files.images), "int32"),
         class_names=(_NO_CLASS,),
         source=str(folder),
-        **files_of(folder, files.images),
+        **fields_of_files(folder, files.images),
         ignored=files.ignored,
         target_kind=NO_TARGETS,
     )

@@ -15,7 +15,7 @@ from keras_vit.constants import IMAGE_FOLDERS, MASK_FOLDERS
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import MAX_CLASSES, Masks, stored_values
 from keras_vit.storage.find_files import find_files
-from keras_vit.storage.paths import AnyPath, files_of, reference, to_path
+from keras_vit.storage.paths import AnyPath, as_array_value, fields_of_files, to_path
 
 _SUFFIX = re.compile(r"_(mask|labels?|l|seg|segmentation|labelids|gtfine_labelids)$", re.I)
 _PHOTO_SUFFIX = re.compile(r"_leftimg8bit$", re.I)
@@ -61,7 +61,7 @@ def load_masks(folder: AnyPath) -> Examples:
         )
     check_partners(images, masks, "a mask")
     keys = sorted(images)
-    targets = np.array([reference(folder / masks[key]) for key in keys])
+    targets = np.array([as_array_value(folder / masks[key]) for key in keys])
     class_names, kind = _read_classes(folder, targets)
     splits = tuple(split for split, _ in keys)
     return Examples(
@@ -69,7 +69,7 @@ def load_masks(folder: AnyPath) -> Examples:
         targets=targets,
         class_names=class_names,
         source=str(folder),
-        **files_of(folder, [images[key] for key in keys]),
+        **fields_of_files(folder, [images[key] for key in keys]),
         splits=splits if all(splits) else None,
         target_kind=kind,
     )

@@ -10,7 +10,7 @@ from keras_vit.arguments import TABLE_SUFFIXES
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.sources.csv_table import NoClassesError, is_ignored, load_table
 from keras_vit.data.target_kinds import NUMBERS, TargetKind
-from keras_vit.storage.paths import AnyPath, placed
+from keras_vit.storage.paths import AnyPath, fields_of_paths
 
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 _SPLIT_TABLES = ("_classes.csv", *TABLES)
@@ -99,7 +99,7 @@ def load_tables(folder: AnyPath, tables: Tables, kind: TargetKind | None = None)
         targets=np.concatenate([_targets(part, class_names, multi_label) for _, part in parts]),
         class_names=class_names,
         source=str(folder),
-        **placed(folder, paths),
+        **fields_of_paths(folder, paths),
         splits=tuple(splits) if {*splits} != {"train"} else None,
         columns={
             name: tuple(cell for _, part in parts for cell in part.columns[name])

@@ -44,7 +44,7 @@ class Mistake(NamedTuple):
     explained: np.ndarray | None
 
 
-def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
+def most_confident_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
     """Returns the indices of the mistakes with the highest confidence, rounded to 0.01%."""
     scores = np.asarray(probabilities)
     mistakes = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
@@ -57,7 +57,7 @@ def find_mistakes(
     """Returns the most confident mistakes, with relevance maps if a model is given."""
     labels, probabilities, preprocessing = predictions
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
-    indices = surest_mistakes(labels, probabilities, number)
+    indices = most_confident_mistakes(labels, probabilities, number)
     if not len(indices):
         return ()
     pixels = read_pixels([examples.read(int(i)) for i in indices], preprocessing)

@@ -20,18 +20,18 @@ import numpy as np
 from keras_vit.arguments import shortlist
 
 # Twice ViT-G/14, the largest model of the family: 1.84e9 weights, 7.4 GB in float32.
-LARGEST = 16 * 2**30
+MAX_BYTES = 16 * 2**30
 # Trained weights compress by a tenth, and by about half if rounded. Zeros compress a
 # thousandfold, so a small file may be all zeros: 64 MiB of zeros are harmless.
-MOST_GAIN = 8
-ALLOWANCE = 64 * 2**20
+MAX_COMPRESSION_RATIO = 8
+ALLOWANCE_BYTES = 64 * 2**20
 # JSON configuration of a model. Measured: ViT-B/16 16 kB; the 21,843 class names of ImageNet-21k in
 # the two tables of a Hugging Face config.json 3.5 MB. Each bracket becomes an object of about a
 # hundred bytes: NASNetLarge, with a thousand layers, has 20,000.
-LARGEST_JSON = 16 * 2**20
-MOST_BRACKETS = 250_000
+MAX_JSON_BYTES = 16 * 2**20
+MAX_JSON_BRACKETS = 250_000
 # A thousand members take 100 kB; zipfile allocates half a kilobyte for each.
-LARGEST_DIRECTORY = 4 * 2**20
+MAX_DIRECTORY_BYTES = 4 * 2**20
 
 
 class WeightFileError(ValueError):
@@ -78,8 +78,8 @@ def _check_directory(path: Path) -> None:
         # The function of zipfile itself: a second parser could find another list.
         record = zipfile._EndRecData(file)  # type: ignore[attr-defined]
     size = record[zipfile._ECD_SIZE] if record else 0  # type: ignore[attr-defined]
-    if LARGEST_DIRECTORY < size <= path.stat().st_size:  # larger sizes mean a damaged file
-        what = f"its list of members has {size:,} bytes (limit: {LARGEST_DIRECTORY:,})"
+    if MAX_DIRECTORY_BYTES < size <= path.stat().st_size:  # larger sizes mean a damaged file
+        what = f"its list of members has {size:,} bytes (limit: {MAX_DIRECTORY_BYTES:,})"
         raise refused(path, f"too large: {what}")
 
 
@@ -87,13 +87,13 @@ def read_json(path: Path, archive: zipfile.ZipFile | None = None, name: str = ""
     """Reads JSON; raises `ValueError` if parsing it would take too much memory."""
     what = name or "JSON"
     size = archive.getinfo(name).file_size if archive else path.stat().st_size
-    excess = f"{size:,} bytes (limit: {LARGEST_JSON:,})" if size > LARGEST_JSON else ""
+    excess = f"{size:,} bytes (limit: {MAX_JSON_BYTES:,})" if size > MAX_JSON_BYTES else ""
     if not excess:
         content = archive.read(name) if archive else path.read_bytes()
         brackets = content.count(b"[") + content.count(b"{")
-        if brackets <= MOST_BRACKETS:
+        if brackets <= MAX_JSON_BRACKETS:
             return json.loads(content)
-        excess = f"{brackets:,} brackets (limit: {MOST_BRACKETS:,})"
+        excess = f"{brackets:,} brackets (limit: {MAX_JSON_BRACKETS:,})"
     raise refused(path, f"too large: its {what} has {excess}")
 
 
@@ -112,7 +112,7 @@ def leads_outside(name: str) -> bool:
 
 def check_size(path: Path, declared: int) -> None:
     """Raises `ValueError` if a file declares implausibly many bytes for its size."""
-    limit = min(LARGEST, ALLOWANCE + MOST_GAIN * path.stat().st_size)
+    limit = min(MAX_BYTES, ALLOWANCE_BYTES + MAX_COMPRESSION_RATIO * path.stat().st_size)
     if declared > limit:
         what = f"it declares {declared:,} bytes (limit for a file of this size: {limit:,})"
         raise refused(path, f"too large: {what}")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_vit import data, models
 from keras_vit.tasks.classification import mistakes
-from keras_vit.tasks.classification.mistakes import draw_mistakes, surest_mistakes
+from keras_vit.tasks.classification.mistakes import draw_mistakes, most_confident_mistakes
 from keras_vit.tasks.classification.predict import predict
 from keras_vit.training.progress import log_pictures
 from keras_vit.visualization.contact_sheet import contact_sheet
@@ -17,17 +17,17 @@ from keras_vit.visualization.contact_sheet import contact_sheet
 
 def test_mistakes_are_ordered_by_how_sure_the_model_was() -> None:
     probabilities = [[0.6, 0.4], [0.1, 0.9], [0.7, 0.3], [0.2, 0.8], [0.9, 0.1]]
-    assert surest_mistakes([1, 0, 1, 1, 0], probabilities, 9).tolist() == [1, 2, 0]
-    assert surest_mistakes([1, 0, 1, 1, 0], probabilities, 2).tolist() == [1, 2]
+    assert most_confident_mistakes([1, 0, 1, 1, 0], probabilities, 9).tolist() == [1, 2, 0]
+    assert most_confident_mistakes([1, 0, 1, 1, 0], probabilities, 2).tolist() == [1, 2]
 
 
 def test_rounding_errors_do_not_change_the_order() -> None:
     probabilities = [[0.99, 0.01], [0.99 + 1e-7, 0.01], [0.99 - 1e-7, 0.01]]
-    assert surest_mistakes([1, 1, 1], probabilities, 9).tolist() == [0, 1, 2]
+    assert most_confident_mistakes([1, 1, 1], probabilities, 9).tolist() == [0, 1, 2]
 
 
 def test_no_mistakes() -> None:
-    assert len(surest_mistakes([0, 1], np.eye(2), 3)) == 0
+    assert len(most_confident_mistakes([0, 1], np.eye(2), 3)) == 0
 
 
 pytestmark = pytest.mark.tensorflow

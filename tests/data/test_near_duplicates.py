@@ -9,7 +9,7 @@ import PIL.ImageEnhance
 import PIL.ImageFilter
 import pytest
 
-from keras_vit.data.twins import MOST, content_hash, find_twins
+from keras_vit.data.near_duplicates import MAX_COMPARED, content_hash, find_near_duplicates
 
 
 def photograph(seed: int, size: tuple[int, int] = (300, 200)) -> PIL.Image.Image:
@@ -68,7 +68,7 @@ def test_a_modified_photograph_is_found(modified: str, names: str) -> None:
     }
     versions = thumbnail(image), thumbnail(MODIFIED[modified](image))
     hashes |= dict(zip(names, versions, strict=True))
-    assert find_twins(hashes) == (("a", "b"),)
+    assert find_near_duplicates(hashes) == (("a", "b"),)
 
 
 @pytest.mark.parametrize("parts", [(0.01, 0.04, 0.06, 0.02), (0.0125, 0.0375, 0.0375, 0.0125)])
@@ -77,7 +77,7 @@ def test_crops_between_the_first_ones_are_aligned(parts: tuple[float, ...]) -> N
     noise = np.random.default_rng(1).integers(0, 256, (23, 29, 3), "uint8")
     image = PIL.Image.fromarray(noise).resize((300, 200), PIL.Image.Resampling.BICUBIC)
     hashes = {"a": thumbnail(image), "b": thumbnail(cropped(image, *parts))}
-    assert find_twins(hashes) == (("a", "b"),)
+    assert find_near_duplicates(hashes) == (("a", "b"),)
 
 
 def test_large_crops_and_turned_photographs_are_not_found() -> None:
@@ -87,11 +87,16 @@ def test_large_crops_and_turned_photographs_are_not_found() -> None:
         "half": cropped(image, 0.5, 0, 0, 0),
         "turned": image.transpose(PIL.Image.Transpose.ROTATE_180),
     }
-    assert find_twins({name: thumbnail(x) for name, x in {"a": image, **others}.items()}) == ()
+    assert (
+        find_near_duplicates({name: thumbnail(x) for name, x in {"a": image, **others}.items()})
+        == ()
+    )
 
 
 def test_different_photographs_are_not_near() -> None:
-    assert find_twins({str(seed): thumbnail(photograph(seed)) for seed in range(300)}) == ()
+    assert (
+        find_near_duplicates({str(seed): thumbnail(photograph(seed)) for seed in range(300)}) == ()
+    )
 
 
 def test_photographs_that_differ_in_details_are_not_near() -> None:
@@ -99,8 +104,10 @@ def test_photographs_that_differ_in_details_are_not_near() -> None:
     shape = photograph(1)
     noise = [photograph(seed).resize((13, 9)).resize((300, 200), 0) for seed in (2, 3)]
     images = [PIL.Image.blend(shape, other, 0.4) for other in noise]
-    assert find_twins({"a": thumbnail(images[0]), "b": thumbnail(images[1])}) == ()
-    assert find_twins({"a": thumbnail(images[0]), "b": thumbnail(mirrored(images[0]))}) != ()
+    assert find_near_duplicates({"a": thumbnail(images[0]), "b": thumbnail(images[1])}) == ()
+    assert (
+        find_near_duplicates({"a": thumbnail(images[0]), "b": thumbnail(mirrored(images[0]))}) != ()
+    )
 
 
 def test_pairs_in_different_blocks_are_found() -> None:
@@ -108,7 +115,9 @@ def test_pairs_in_different_blocks_are_found() -> None:
     copies = {
         f"{seed:03}": thumbnail(mirrored(photograph(seed, (96, 64)))) for seed in (0, 255, 256)
     }
-    found = find_twins({**hashes, **{f"{name}-mirrored": copy for name, copy in copies.items()}})
+    found = find_near_duplicates(
+        {**hashes, **{f"{name}-mirrored": copy for name, copy in copies.items()}}
+    )
     assert found == tuple((name, f"{name}-mirrored") for name in copies)
 
 
@@ -122,8 +131,8 @@ def test_small_and_plain_images_are_not_compared() -> None:
 
 def test_too_many_images_are_compared_by_name_only() -> None:
     content = thumbnail(photograph(1))
-    names = {str(i): content for i in range(MOST + 1)}
-    assert find_twins({**names, "x (1)": None, "x": None}) == (("x", "x (1)"),)
+    names = {str(i): content for i in range(MAX_COMPARED + 1)}
+    assert find_near_duplicates({**names, "x (1)": None, "x": None}) == (("x", "x (1)"),)
 
 
 def test_modified_photographs_of_flowers_are_found(test_data: Path) -> None:
@@ -138,7 +147,7 @@ def test_modified_photographs_of_flowers_are_found(test_data: Path) -> None:
         copy = brightened(mirrored(cropped(image, *parts)), (0.8, 1.2)[index % 2])
         hashes[f"{index}"] = thumbnail(image)
         hashes[f"{index}x"] = thumbnail(saved(copy, 70 + index % 21))
-    pairs = find_twins(hashes)
+    pairs = find_near_duplicates(hashes)
     expected = {(f"{index}", f"{index}x") for index in range(len(files))}
     assert len(expected & {*pairs}) >= 0.95 * len(files)
     assert {*pairs} <= expected
@@ -159,7 +168,7 @@ def test_modified_photographs_of_flowers_are_found(test_data: Path) -> None:
     ],
 )
 def test_files_of_one_photograph_by_name(names: tuple[str, str]) -> None:
-    assert find_twins(dict.fromkeys(names)) == (tuple(sorted(names)),)
+    assert find_near_duplicates(dict.fromkeys(names)) == (tuple(sorted(names)),)
 
 
 @pytest.mark.parametrize(
@@ -174,10 +183,10 @@ def test_files_of_one_photograph_by_name(names: tuple[str, str]) -> None:
     ],
 )
 def test_other_files_are_not_grouped(names: tuple[str, ...]) -> None:
-    assert find_twins(dict.fromkeys(names)) == ()
+    assert find_near_duplicates(dict.fromkeys(names)) == ()
 
 
 def test_groups_are_joined() -> None:
     one, other, third = (thumbnail(photograph(seed)) for seed in (1, 2, 3))
     hashes = {"a/x.jpg": one, "a/x-edited.jpg": other, "b/y.jpg": other, "c/z.jpg": third}
-    assert find_twins(hashes) == (("a/x-edited.jpg", "a/x.jpg", "b/y.jpg"),)
+    assert find_near_duplicates(hashes) == (("a/x-edited.jpg", "a/x.jpg", "b/y.jpg"),)
