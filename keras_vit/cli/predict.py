@@ -152,7 +152,7 @@ def predict(
     opt.check_new_file("--to", to, prediction_table.SUFFIXES)
     start_keras()
     from keras_vit import export
-    from keras_vit.tasks.classification.prediction import BEST, Scores
+    from keras_vit.tasks.classification.prediction import BEST, Scores, optional_cells
     from keras_vit.tasks.task import Table
 
     if server is not None and top > BEST:
@@ -174,13 +174,15 @@ def predict(
                     timeout=timeout,
                 )
             )
-            table: Table = Scores(further=["present"])
             class_rows = classes.read_bytes() if classes else None
             digest = hashlib.sha256(class_rows or b"").hexdigest()
             identity = {"server": f"{server} {name} {version}", "classes_sha256": digest}
             predict: Any = functools.partial(
                 _request_predictions, client, batch_size, class_rows, to is not None
             )
+            if to:
+                readable = next((answer for answer in predict(paths) if answer.ok), None)
+                table: Table = Scores(further=list(optional_cells(readable) if readable else ()))
         else:
             network: Any = model
             if constructor:

@@ -22,14 +22,7 @@ import numpy as np
 from keras_vit import arguments, files, output_folder, training
 from keras_vit.data import Examples
 from keras_vit.data.image_reading import Limits
-from keras_vit.export import (
-    manifest,
-    onnx_openvino,
-    saved_model,
-    tflite,
-    tflite_metadata,
-    warmup,
-)
+from keras_vit.export import manifest, onnx_openvino, saved_model, tflite, tflite_metadata, warmup
 from keras_vit.export.compare_artifacts import (
     Artifact,
     ArtifactComparison,
@@ -42,6 +35,7 @@ from keras_vit.runs.config import versions
 from keras_vit.tasks import class_rows
 from keras_vit.tasks.confidence import Confidence
 from keras_vit.tasks.registry import TrainedModel, trained_model
+from keras_vit.tasks.run_data import evaluation_images
 from keras_vit.tf_serving import batching
 
 # Fraction of the images with the Keras model's prediction, by the precision of a SavedModel.
@@ -139,8 +133,8 @@ def bundle(
             `examples`, preferably not those to verify with.
         full: Whether to verify with all images.
         coverage: Probability with which the prediction sets of a classifier (outputs `set` and
-            `set_size`) contain the true class, in (0, 1), chosen on all images to verify with;
-            None for no sets.
+            `set_size`) contain the true class, in (0, 1), chosen on all images to verify with
+            that the run was not trained on; None for no sets.
         false_alarm_rate: Fraction of images like the held-out ones that a classifier's output
             `in_distribution` is False for, in (0, 1), by an out-of-distribution score (`ood_score`)
             fitted on the run's training images; None for no scores.
@@ -206,7 +200,8 @@ def bundle(
     precision = chosen_precision(precision, processor)
     arguments.positive_int("sample", sample)
     arguments.positive_int("tflite_batch_size", tflite_batch_size)
-    source, limits = _Source.of(run, examples), limits or Limits()
+    has_thresholds = coverage is not None or false_alarm_rate is not None
+    source, limits = _Source.of(run, examples, has_thresholds), limits or Limits()
     exported = source.exported
     confidence = Confidence(
         coverage, false_alarm_rate, nearest_images, prototypes, source.trained, source.held_out
@@ -290,9 +285,8 @@ def bundle(
             if any(other_files.iterdir()):
                 installed_files = directory / f"{name}-files" / str(version)
                 _install(other_files, installed_files)
-            # Last: the server loads new versions from this folder.
             saved = directory / name / str(version)
-            _install(served, saved)
+            _install(served, saved)  # last: the server loads new versions
     return Bundle(saved, installed_files, results, len(compared))
 
 
@@ -303,11 +297,14 @@ class _Source:
     model: keras.Model
     exported: TrainedModel
     held_out: Examples
-    trained: Examples
+    trained: Callable[[], Examples] | None
     origin: dict[str, str]
 
     @classmethod
-    def of(cls, run: Any, examples: Examples | str | os.PathLike[str] | None) -> _Source:
+    def of(
+        cls, run: Any, examples: Examples | str | os.PathLike[str] | None, untrained: bool
+    ) -> Any:
+        """Returns the source of a run or model; `untrained` leaves out images trained on."""
         opened = None if isinstance(run, keras.Model) else training.Run(run)
         if opened:
             opened.require_complete()
@@ -321,15 +318,19 @@ class _Source:
                 "data": files.without_folders((examples or opened.all_examples).source),
                 "weights_sha256": manifest.sha256(opened.last),
             }
-            held_out = opened.examples("validation") if examples is None else examples
-            return cls(model, exported, held_out, opened.examples("train"), origin)
+            if examples is None:
+                examples = opened.examples("validation")
+            elif untrained:
+                examples = evaluation_images(opened, examples, exported.task).examples
+            return cls(model, exported, examples, partial(opened.examples, "train"), origin)
         if examples is None:
             raise ValueError(
                 "`examples` (--data) must be labeled images to verify the exported files on. "
                 "Received: None"
             )
-        origin = {"data": files.without_folders(examples.source)}
-        return cls(model, exported, examples, examples, origin)
+        return cls(
+            model, exported, examples, None, {"data": files.without_folders(examples.source)}
+        )
 
     def sample(self, size: int, seed: int) -> Examples:
         """Returns some of the held-out images, to verify with."""
@@ -337,10 +338,9 @@ class _Source:
 
     def calibration(self, seed: int) -> list[bytes]:
         """Returns images to calibrate ranges on, preferably not those of `sample`."""
-        indices = _shuffled(len(self.trained), seed)
-        if self.trained is self.held_out:
-            indices = indices[::-1]
-        return [self.trained.read(int(index)) for index in indices[:_CALIBRATION]]
+        images = self.trained() if self.trained else self.held_out
+        indices = _shuffled(len(images), seed)[:: 1 if self.trained else -1]
+        return [images.read(int(index)) for index in indices[:_CALIBRATION]]
 
 
 def _shuffled(total: int, seed: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from keras_vit import arguments
@@ -19,7 +20,7 @@ class Confidence:
             distribution; None for no out-of-distribution scores.
         nearest_images: Whether to find the nearest training images.
         prototypes: Whether classes can be added to the exported model.
-        training: Training images.
+        training: Function that returns the training images; None for a model without a run.
         held_out: Images that the model was not trained on.
     """
 
@@ -27,7 +28,7 @@ class Confidence:
     false_alarm_rate: float | None
     nearest_images: bool
     prototypes: bool
-    training: Examples
+    training: Callable[[], Examples] | None
     held_out: Examples
 
     def names(self) -> list[str]:
@@ -47,7 +48,7 @@ class Confidence:
                     f"{name}={getattr(self, name)} for the task {task.name}"
                 )
         options = [name for name in self.names() if name != "coverage"]
-        if options and self.training is self.held_out:
+        if options and self.training is None:
             raise ValueError(
                 f"`{options[0]}` must be used with the folder of a run, which names the training "
                 f"images. Received: {options[0]}={getattr(self, options[0])} and a model"

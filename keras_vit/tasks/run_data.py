@@ -82,7 +82,7 @@ class EvaluationImages(NamedTuple):
 
 def evaluation_images(
     run: Run,
-    source: str | None,
+    source: str | Examples | None,
     task: Task,
     *,
     on_bad_image: str = "fail",
@@ -93,7 +93,7 @@ def evaluation_images(
 
     Args:
         run: The model's run; its folder need not exist if `source` is given.
-        source: Data source; None for the images of the run.
+        source: Data source, or its images; None for the images of the run.
         task: Task of the model, which loads the source.
         on_bad_image: `"fail"` or `"skip"`, for the images of the source.
         part: Split; by default the validation images of a run, and the test or validation images
@@ -111,11 +111,11 @@ def evaluation_images(
         selection = "held out" if name == "validation" else f"the {name} split"
         examples = run.all_examples.subset(indices)
         return EvaluationImages(examples, selection, run.resolved().get("inventory"), audit)
-    examples = task.load(source)
+    examples = source if isinstance(source, Examples) else task.load(source)
     splits = [name for name in reversed(data.SPLITS) if examples.of_split(name).any()]
     if part and part not in splits:
         raise ValueError(
-            f"`--part` must be a split of {source}. Received: {part}; available splits: "
+            f"`--part` must be a split of {examples.source}. Received: {part}; available splits: "
             f"{', '.join(splits) or 'none'}"
         )
     examples, audit = data.usable_images(examples, on_bad_image)
@@ -133,8 +133,8 @@ def evaluation_images(
             texts.append(f"{text} and are {'included' if training_images else 'left out'}")
         if not untrained and not training_images:
             raise ValueError(
-                "`--data` must contain images that the run was not trained on; pass "
-                "--with-training-images to evaluate on training images too. Received: "
+                "`--data` must contain images that the run was not trained on; `keras-vit "
+                "evaluate --with-training-images` evaluates on all. Received: "
                 f"{examples.source}, with {len(examples)} images, all of them training images"
             )
         examples = examples if training_images else examples.subset(untrained)

@@ -109,7 +109,7 @@ def test_predict_of_a_server_checks_before_it_asks(
 
 
 def test_predict_of_a_server_names_version_and_password(
-    exported: Path, run: Path, call: Call
+    exported: Path, run: Path, call: Call, tmp_path: Path
 ) -> None:
     pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
     image = next((run / "samples").iterdir())
@@ -118,10 +118,12 @@ def test_predict_of_a_server_names_version_and_password(
         for version in (1, "stable"):
             address = ("--server", server.rest_address, "--version", version)
             assert call("predict", *address, *header, image)[0] == 0
-    number, label = server.requests
+        assert call("predict", *address, image, "--to", tmp_path / "answers.csv")[0] == 0
+    number, label, *_ = server.requests
     assert number["path"].endswith("/versions/1:predict")
     assert label["path"].endswith("/labels/stable:predict")
     assert number["headers"]["Authorization"] == "Basic eA=="
+    assert (tmp_path / "answers.csv").read_text().startswith("file,label,score,label_2,score_2,")
 
 
 @pytest.mark.slow

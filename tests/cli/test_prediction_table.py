@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import itertools
@@ -16,7 +17,7 @@ from pyarrow import parquet
 from keras_vit.cli import prediction_table
 from keras_vit.export import Prediction
 from keras_vit.export.load import Embeddings
-from keras_vit.tasks.classification.prediction import Scores
+from keras_vit.tasks.classification.prediction import Scores, optional_cells
 
 pytestmark = pytest.mark.tensorflow
 
@@ -58,9 +59,12 @@ def test_every_class_has_a_column() -> None:
 
 def test_labels_that_are_present_are_named() -> None:
     several = Prediction(GOOD.probabilities, GOOD.top_labels, GOOD.top_scores, ("bee", "ant"))
-    table = Scores(LABELS, further=["present"])
-    assert "present" in table.columns
-    assert table.rows("a.jpg", several)[0]["present"] == "bee|ant"
+    assert optional_cells(several) == {"present": "bee|ant"}
+    further = {"set": ("bee",), "ood_score": 0.5, "in_distribution": True, "nearest": ("x", "y")}
+    whole = dataclasses.replace(several, **further)
+    table = Scores(LABELS, further=list(optional_cells(whole)))
+    cells = ("bee|ant", "bee", 1, 0.5, True, "x", "y")
+    assert tuple(table.rows("a.jpg", whole)[0][name] for name in table.columns[3:10]) == cells
 
 
 def test_features_are_one_column() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit import data
 from keras_vit.data import Examples
 from keras_vit.export import (
     Bundle,
@@ -30,6 +31,7 @@ from keras_vit.export import (
 from keras_vit.export.bundle import _is_leftover
 from keras_vit.export.compare_artifacts import ArtifactComparison
 from keras_vit.tasks.registry import TrainedModel
+from keras_vit.tasks.run_data import Run
 from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
@@ -275,6 +277,30 @@ def test_a_run_is_verified_on_what_it_held_out(run: Path, tmp_path: Path) -> Non
     assert done.images == held_out
     report = json.loads((run / "evaluation.json").read_text())
     assert done.results[0].accuracy == pytest.approx(report["accuracy"], abs=1e-12)
+
+
+def test_thresholds_are_chosen_on_images_that_were_not_trained_on(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, compared = sys.modules["keras_vit.export.bundle"], {}
+
+    def stop(artifacts, examples, *rest, **options):
+        compared["names"] = examples.names
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "verify", stop)
+    everything = data.load(Run(run).read_config().data)
+    with pytest.raises(KeyboardInterrupt):
+        exported(run, tmp_path, everything, coverage=0.9, full=True)
+    assert {*compared["names"]} == {*Run(run).examples("validation").names}
+
+
+def test_images_of_training_are_read_only_where_they_are_needed(
+    run: Path, labeled: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "all_examples", property(lambda _: pytest.fail("loaded")))
+    module = sys.modules["keras_vit.export.bundle"]
+    assert len(module._Source.of(run, labeled, False).sample(4, 0)) == 4
 
 
 EXPORT = """

@@ -28,7 +28,8 @@ def add_scores(
     The threshold, in the preprocessing of the predictions, is exceeded by the score of an image
     like the held-out ones with a probability of at most `options.false_alarm_rate`.
     """
-    preprocessing, training = predictions.preprocessing, options.training
+    preprocessing = predictions.preprocessing
+    training = options.training()  # type: ignore[misc]  # see `Confidence.check`
     further = {"neighbors": options.nearest_images, "new_classes": options.prototypes}
     scored = scored_network(network, preprocessing, training, verbose, **further)
     encoder = representation(network)

@@ -149,6 +149,18 @@ def served_predictions(response: Mapping[str, np.ndarray]) -> list[Prediction]:
     return predictions
 
 
+def optional_cells(found: Prediction) -> dict[str, Any]:
+    """Returns the cells of what only some classifiers predict, by column."""
+    cells: dict[str, Any] = {}
+    if found.present is not None:
+        cells["present"] = "|".join(found.present)
+    if found.set is not None:
+        cells |= {"set": "|".join(found.set), "set_size": len(found.set)}
+    if found.ood_score is not None:
+        cells |= {"ood_score": found.ood_score, "in_distribution": found.in_distribution}
+    return cells | {f"nearest_{rank}": name for rank, name in enumerate(found.nearest or (), 1)}
+
+
 class Scores(task.Table):
     """Table of predictions, with one row per image."""
 
@@ -166,15 +178,7 @@ class Scores(task.Table):
 
     def rows(self, file: str, found: Prediction) -> list[dict[str, Any]]:
         """Returns the table row of one image."""
-        row: dict[str, Any] = {"file": file, "label": found.label, "score": found.score}
-        if found.present is not None:
-            row["present"] = "|".join(found.present)
-        if found.set is not None:
-            row |= {"set": "|".join(found.set), "set_size": len(found.set)}
-        if found.ood_score is not None:
-            row |= {"ood_score": found.ood_score, "in_distribution": found.in_distribution}
-        for rank, name in enumerate(found.nearest or (), 1):
-            row[f"nearest_{rank}"] = name
+        row = {"file": file, "label": found.label, "score": found.score, **optional_cells(found)}
         if self._every is None:
             best = zip(found.top_labels, found.top_scores, strict=True)
             for rank, (label, score) in list(enumerate(best, 1))[1:BEST]:
