@@ -19,7 +19,7 @@ from keras_vit.constants import MAX_YAML
 from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import Examples
 from keras_vit.data.sources.coco import coco_files, find_images
-from keras_vit.data.sources.masks import check_partners, partner_key
+from keras_vit.data.sources.masks import check_partners, checked_splits, partner_key
 from keras_vit.storage.find_files import find_files
 from keras_vit.storage.paths import AnyPath, names_below, placed, to_path
 
@@ -30,7 +30,7 @@ class _Image(NamedTuple):
     """One image, its objects as (class name or "", box, crowd), and the file that they are from."""
 
     path: AnyPath
-    split: str | None
+    split: str
     sides: tuple[int, int]
     objects: list[tuple[str, list[float], bool]]
     file: str
@@ -77,14 +77,14 @@ def load_boxes(source: AnyPath) -> Examples:
             else:
                 rows.append([*box, names.index(name), crowd])
         targets.append(Objects(np.array(rows, np.float32).reshape(-1, 6), image.sides))
-    splits = tuple(image.split or "" for image in images)
+    files = placed(folder, [image.path for image in images])
     note = f"Dropped {len(dropped)} boxes: {shortlist(dropped, shown=20)}."
     return Examples(
         targets=targets,  # type: ignore[arg-type]
         class_names=tuple(names),
         source=str(source),
-        **placed(folder, [image.path for image in images]),
-        splits=splits if all(splits) else None,
+        **files,
+        splits=checked_splits(files["names"], [image.split for image in images]),
         notes=(note,) if dropped else (),
         target_kind=Boxes(tuple(dropped)),
     )
@@ -134,7 +134,7 @@ def _voc(folder: AnyPath) -> tuple[list[str], list[_Image]]:
         with _reading(xml_file, "`data` must be XML files of Pascal VOC, with boxes"):
             sides, objects = _voc_file(xml_file)
         sides = sides or _upright_sides(path)
-        images.append(_Image(path, key[0] or None, sides, objects, xml_files[key]))
+        images.append(_Image(path, key[0], sides, objects, xml_files[key]))
     classes_file = folder / "classes.txt"
     if classes_file.is_file():
         lines = classes_file.read_text(encoding="utf-8-sig").splitlines()
@@ -212,7 +212,7 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
                 is_known = 0 <= int(label) < len(names)
                 box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
                 objects.append((names[int(label)] if is_known else "", box, False))
-        split = partner_key(parts)[0] or None
+        split = partner_key(parts)[0]
         images.append(_Image(folder / name, split, sides, objects, file))
     if not images:
         raise ValueError(

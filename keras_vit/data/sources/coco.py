@@ -15,6 +15,7 @@ from keras_vit import arguments
 from keras_vit.arguments import shortlist
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import IGNORED, Masks
+from keras_vit.data.sources.masks import checked_splits
 from keras_vit.data.target_kinds import Examples as AnyExamples
 from keras_vit.storage.paths import AnyPath, below, placed, to_path
 
@@ -74,16 +75,16 @@ class CocoMasks(Masks):
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
-def coco_files(source: AnyPath) -> list[tuple[AnyPath, str | None]]:
-    """Returns the JSON files of a source, each with its split, or None for all."""
+def coco_files(source: AnyPath) -> list[tuple[AnyPath, str]]:
+    """Returns the JSON files of a source, each with its split, or "" for all."""
     if not source.is_dir():
-        return [(source, None)] if source.suffix.lower() == ".json" else []
-    files: list[tuple[AnyPath, str | None]] = []
+        return [(source, "")] if source.suffix.lower() == ".json" else []
+    files: list[tuple[AnyPath, str]] = []
     for folder in (source, source / "annotations", *sorted(source.iterdir())):
         if folder.is_dir():
             for path in sorted(p for p in folder.iterdir() if _FILES.fullmatch(p.name)):
-                words = [folder.name.lower(), *path.stem.lower().replace("2017", "").split("_")]
-                split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
+                words = [folder.name.lower(), *re.split("[^a-z]+", path.stem.lower())]
+                split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), "")
                 if (path, split) not in files:
                     files.append((path, split))
     return files
@@ -104,7 +105,7 @@ def load_coco(source: AnyPath) -> Examples:
     categories: dict[int, str] = {}
     paths: list[AnyPath] = []
     targets: list[_Target] = []
-    splits: list[str | None] = []
+    splits: list[str] = []
     for path, split in coco_files(source):
         coco = _read(path)
         categories |= {number: row["name"] for number, row in coco.cats.items()}
@@ -113,13 +114,14 @@ def load_coco(source: AnyPath) -> Examples:
         targets += [_Target(coco, row) for row in rows]
         splits += [split] * len(rows)
     folder = source if source.is_dir() else source.parent
+    files = placed(folder, paths)
     used_ids = sorted({row["category_id"] for target in targets for row in target.annotations})
     return Examples(
         targets=targets,  # type: ignore[arg-type]
         class_names=(BACKGROUND, *(categories[number] for number in used_ids)),
         source=str(source),
-        **placed(folder, paths),
-        splits=tuple(splits) if all(splits) else None,  # type: ignore[arg-type]
+        **files,
+        splits=checked_splits(files["names"], splits),
         target_kind=CocoMasks(used_ids),
     )
 

@@ -19,6 +19,7 @@ from keras_vit.storage.paths import AnyPath, files_of, reference, to_path
 
 _SUFFIX = re.compile(r"_(mask|labels?|l|seg|segmentation|labelids|gtfine_labelids)$", re.I)
 _PHOTO_SUFFIX = re.compile(r"_leftimg8bit$", re.I)
+_YEAR = re.compile(r"[_-]?\d{4}$")  # of a split, such as train2017
 # Folders of images and of masks, and endings of the names of their files.
 _KINDS = ((IMAGE_FOLDERS, _PHOTO_SUFFIX), (MASK_FOLDERS, _SUFFIX))
 _VOID = re.compile(r"void|unlabell?ed|ignored?|ignore[ _]region", re.IGNORECASE)
@@ -70,7 +71,7 @@ def load_masks(folder: AnyPath) -> Examples:
         class_names=class_names,
         source=str(folder),
         **files_of(folder, [images[key] for key in keys]),
-        splits=splits if all(splits) else None,
+        splits=checked_splits([images[key] for key in keys], splits),
         target_kind=kind,
     )
 
@@ -91,11 +92,24 @@ def check_partners(images: Keys, others: Keys, what: str) -> None:
             )
 
 
+def checked_splits(names: Sequence[str], splits: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the splits, or None without any; raises `ValueError` if only some images have one."""
+    without = [name for name, split in zip(names, splits, strict=True) if not split]
+    if without and any(splits):
+        raise ValueError(
+            "Every image must be in a split, such as the folder train, or none: move or remove the "
+            f"others. Received: {len(without)} of {len(names)} images without a split: "
+            f"{shortlist(without, shown=20)}"
+        )
+    return None if without else tuple(splits)
+
+
 def partner_key(parts: Sequence[str], without: Collection[str] = ()) -> tuple[str, str]:
     """Returns the split of a file, and its path without suffix, splits and some folders."""
     *parents, file = parts
     names = [part.lower() for part in parents]
-    split = next((SPLIT_NAMES[part] for part in names if part in SPLIT_NAMES), "")
+    plain = (_YEAR.sub("", part) for part in names)
+    split = next((SPLIT_NAMES[part] for part in plain if part in SPLIT_NAMES), "")
     other_folders = [part for part in names if part not in SPLIT_NAMES and part not in without]
     return split, "/".join([*other_folders, PurePosixPath(file).stem])
 

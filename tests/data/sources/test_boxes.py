@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,16 @@ def test_every_format_has_the_same_objects(kind: str, tmp_path: Path) -> None:
     }
     assert {target.sides for target in found.targets} == {(20, 30)}
     assert found.notes == ()
+
+
+def test_splits_have_a_year_and_are_those_of_all_images(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "data")
+    for split in ("train", "validation"):
+        (folder / "images" / split).rename(folder / "images" / f"{split}2017")
+    assert load_boxes(folder).splits == ("train", "train", "validation")
+    shutil.copy(folder / "images/train2017/a.png", folder / "images/d.png")
+    with pytest.raises(ValueError, match=r"in a split, .*1 of 4 images without .*images/d.png"):
+        load_boxes(folder)
 
 
 @pytest.mark.parametrize(

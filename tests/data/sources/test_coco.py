@@ -62,6 +62,17 @@ def test_splits_are_named_by_their_folders(tmp_path: Path) -> None:
     assert load_coco(tmp_path).splits == ("train", "validation")
 
 
+def test_splits_are_named_by_their_files(tmp_path: Path) -> None:
+    for split in ("train2014", "val2014"):
+        write(tmp_path / split, "a.json", [])
+        path = write(tmp_path, f"annotations/instances_{split}.json", [])
+        (path.parent / "a.png").unlink()
+    assert load_coco(tmp_path).splits == ("train", "validation")
+    write(tmp_path, "result.json", [])
+    with pytest.raises(ValueError, match=r"in a split, .*1 of 3 images without a split: a.png"):
+        load_coco(tmp_path)
+
+
 def test_missing_images_and_other_json_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "annotations.json", [])
     (tmp_path / "a.png").unlink()

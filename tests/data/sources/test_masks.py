@@ -64,9 +64,9 @@ def test_no_image_is_left_out_without_a_message(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"must have a mask .* none for 1 of 5: images/b.png"):
         load_masks(folder)
     (folder / "images" / "b.png").unlink()
-    write(folder, "train/e")  # others are in no split
-    assert load_masks(folder).splits is None
-    assert len(load_masks(folder)) == 5
+    write(folder, "train2014/e")
+    with pytest.raises(ValueError, match=r"in a split, .*4 of 5 images without a split: images/a"):
+        load_masks(folder)
 
 
 def test_two_classes_of_0_and_255(folder: Path) -> None:
