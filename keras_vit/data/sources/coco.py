@@ -15,7 +15,7 @@ from keras_vit import arguments
 from keras_vit.arguments import shortlist
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import IGNORED, Masks
-from keras_vit.data.sources.masks import checked_splits
+from keras_vit.data.sources.masks import checked_splits, partner_key
 from keras_vit.data.target_kinds import Examples as AnyExamples
 from keras_vit.storage.paths import AnyPath, below, placed, to_path
 
@@ -83,8 +83,10 @@ def coco_files(source: AnyPath) -> list[tuple[AnyPath, str]]:
     for folder in (source, source / "annotations", *sorted(source.iterdir())):
         if folder.is_dir():
             for path in sorted(p for p in folder.iterdir() if _FILES.fullmatch(p.name)):
-                words = [folder.name.lower(), *re.split("[^a-z]+", path.stem.lower())]
+                words = re.split("[^a-z]+", path.stem.lower())
                 split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), "")
+                if folder != source:
+                    split = split or partner_key((folder.name, path.name))[0]
                 if (path, split) not in files:
                     files.append((path, split))
     return files

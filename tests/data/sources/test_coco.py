@@ -63,6 +63,7 @@ def test_splits_are_named_by_their_folders(tmp_path: Path) -> None:
 
 
 def test_splits_are_named_by_their_files(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "val"  # the name of the source is not a split
     for split in ("train2014", "val2014"):
         write(tmp_path / split, "a.json", [])
         path = write(tmp_path, f"annotations/instances_{split}.json", [])
