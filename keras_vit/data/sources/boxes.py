@@ -190,8 +190,8 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
     with _reading(path, "`data` must be a folder of YOLO, with names of classes in data.yaml"):
         text = path.read_bytes() if path.stat().st_size <= MAX_YAML else b""
         names = yaml.safe_load(text)["names"]
-        names = [names[key] for key in sorted(names)] if isinstance(names, dict) else names
-        names = [str(name) for name in names]
+        pairs = names.items() if isinstance(names, dict) else enumerate(names)
+        table = {int(key): str(name) for key, name in pairs}
     for name in find_files(folder).images:
         parts = list(PurePosixPath(name).parts)
         if "images" not in parts:
@@ -209,13 +209,12 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
                     begin, end = values[0] - values[1] / 2, values[0] + values[1] / 2
                 else:  # a polygon
                     begin, end = values.min(axis=0), values.max(axis=0)
-                is_known = 0 <= int(label) < len(names)
                 box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
-                objects.append((names[int(label)] if is_known else "", box, False))
+                objects.append((table.get(int(label), ""), box, False))
         split = partner_key(parts)[0]
         images.append(_Image(folder / name, split, sides, objects, file))
     if not images:
         raise ValueError(
             f"`data` must contain images in folders named images. Received: {folder} without them"
         )
-    return names, images
+    return [table[key] for key in sorted(table)], images

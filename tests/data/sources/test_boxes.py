@@ -147,6 +147,16 @@ def test_crowds_and_polygons_are_read(tmp_path: Path) -> None:
     assert rows_of(load_boxes(folder))["b"] == [[4, 3, 18, 9, 1, 0]]
 
 
+def test_labels_of_yolo_are_the_numbers_of_the_names(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "data")
+    (folder / "data.yaml").write_text("names: {'10': bird, '1': dog, '0': cat}\n")
+    (folder / "labels/train/b.txt").write_text("10 0.5 0.5 0.2 0.2\n2 0.5 0.5 0.2 0.2\n")
+    found = load_boxes(folder)
+    assert found.class_names == ("cat", "dog", "bird")
+    assert [row[4] for row in rows_of(found)["b"]] == [2]
+    assert "b.txt, box 2: its class is unknown" in found.notes[0]
+
+
 def test_sizes_are_those_of_the_upright_image(tmp_path: Path) -> None:
     folder = yolo(tmp_path / "data")
     image = PIL.Image.new("RGB", (20, 30))
