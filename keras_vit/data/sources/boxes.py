@@ -63,7 +63,7 @@ def load_boxes(source: AnyPath) -> Examples:
     else:
         names, images = _voc(source)
     folder = source if source.is_dir() else source.parent
-    targets, dropped = [], []
+    names, targets, dropped = list(dict.fromkeys(names)), [], []
     for image in images:
         boxes = np.array([box for _, box, _ in image.objects], np.float32).reshape(-1, 4)
         boxes, reasons = usable(boxes, image.sides)

@@ -147,6 +147,18 @@ def test_crowds_and_polygons_are_read(tmp_path: Path) -> None:
     assert rows_of(load_boxes(folder))["b"] == [[4, 3, 18, 9, 1, 0]]
 
 
+def test_classes_of_the_same_name_are_one(tmp_path: Path) -> None:
+    folder = voc(tmp_path / "voc")
+    (folder / "classes.txt").write_text("dog\ndog\ncat\n")
+    found = load_boxes(folder)
+    assert found.class_names == ("dog", "cat")
+    assert [row[4] for row in rows_of(found)["a"]] == [1, 0]
+    folder = coco(tmp_path / "coco")
+    path = folder / "train" / "_annotations.coco.json"
+    path.write_text(path.read_text().replace('"name": "ant"', '"name": "cat"'))
+    assert load_boxes(folder).class_names == ("cat", "dog")
+
+
 def test_labels_of_yolo_are_the_numbers_of_the_names(tmp_path: Path) -> None:
     folder = yolo(tmp_path / "data")
     (folder / "data.yaml").write_text("names: {'10': bird, '1': dog, '0': cat}\n")
