@@ -162,12 +162,13 @@ def _voc_file(path: AnyPath) -> tuple[tuple[int, int] | None, list[Any]]:
 
 
 def _coco(source: AnyPath) -> tuple[list[str], list[_Image]]:
-    categories: dict[Any, str] = {}
+    pairs: set[tuple[Any, str]] = set()
     images = []
     for path, split in coco_files(source):
         with _reading(path, "`data` must be a JSON file in the format of COCO, with boxes"):
             content = json.loads(path.read_bytes())
-            categories |= {row["id"]: str(row["name"]) for row in content["categories"]}
+            categories = {row["id"]: str(row["name"]) for row in content["categories"]}
+            pairs |= {*categories.items()}
             image_objects: dict[Any, list[Any]] = {row["id"]: [] for row in content["images"]}
             for row in content.get("annotations", ()):
                 left, top, width, height = map(float, row["bbox"])
@@ -182,7 +183,7 @@ def _coco(source: AnyPath) -> tuple[list[str], list[_Image]]:
         for image_id, file in zip(files, find_images(path, files.values()), strict=True):
             images.append(_Image(file, split, sides[image_id], image_objects[image_id], path.name))
     used_names = {name for image in images for name, _, _ in image.objects}
-    return [name for _, name in sorted(categories.items()) if name in used_names], images
+    return [name for _, name in sorted(pairs) if name in used_names], images
 
 
 def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,17 +35,22 @@ class _Target(NamedTuple):
         """The annotations of the image."""
         return self.coco.imgToAnns[self.image["id"]]
 
+    def category(self, annotation: dict[str, Any]) -> tuple[Any, str]:
+        """Returns the identifier and the name of the category of an annotation."""
+        number = annotation["category_id"]
+        return number, str(self.coco.cats[number]["name"])
+
 
 class CocoMasks(Masks):
     """Masks drawn from COCO's annotations: class 0 is the background, crowds are `IGNORED`.
 
     Args:
-        categories: The identifiers of the categories, in the order of the classes from 1.
+        names: The names of the categories, in the order of the classes from 1.
     """
 
-    def __init__(self, categories: list[int]) -> None:
-        super().__init__(range(len(categories) + 1))
-        self.classes_of = {category: index + 1 for index, category in enumerate(categories)}
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(range(len(names) + 1))
+        self.class_of = {name: index for index, name in enumerate(names, 1)}
 
     def checked(self, targets: Any, class_names: Any) -> np.ndarray:
         """Returns the annotations of each image, an array of objects (N,)."""
@@ -63,8 +68,8 @@ class CocoMasks(Masks):
             except Exception as error:  # pycocotools raises no other class
                 number = annotation["id"]
                 raise ValueError(f"annotation {number} cannot be drawn: {error}") from error
-            crowd = annotation.get("iscrowd", 0)
-            areas.append((area, IGNORED if crowd else self.classes_of[annotation["category_id"]]))
+            label = self.class_of[target.category(annotation)[1]]
+            areas.append((area, IGNORED if annotation.get("iscrowd", 0) else label))
         for area, label in sorted(areas, key=lambda pair: -pair[0].sum()):
             pixels[area] = label
         return pixels
@@ -104,27 +109,26 @@ def load_coco(source: AnyPath) -> Examples:
     """
     arguments.require_package("pycocotools", "coco", "COCO annotations need pycocotools")
     source = to_path(source)
-    categories: dict[int, str] = {}
     paths: list[AnyPath] = []
     targets: list[_Target] = []
     splits: list[str] = []
     for path, split in coco_files(source):
         coco = _read(path)
-        categories |= {number: row["name"] for number, row in coco.cats.items()}
         rows = list(coco.imgs.values())
         paths += find_images(path, [row["file_name"] for row in rows])
         targets += [_Target(coco, row) for row in rows]
         splits += [split] * len(rows)
     folder = source if source.is_dir() else source.parent
     files = placed(folder, paths)
-    used_ids = sorted({row["category_id"] for target in targets for row in target.annotations})
+    used = {target.category(row) for target in targets for row in target.annotations}
+    names = dict.fromkeys(name for _, name in sorted(used))
     return Examples(
         targets=targets,  # type: ignore[arg-type]
-        class_names=(BACKGROUND, *(categories[number] for number in used_ids)),
+        class_names=(BACKGROUND, *names),
         source=str(source),
         **files,
         splits=checked_splits(files["names"], splits),
-        target_kind=CocoMasks(used_ids),
+        target_kind=CocoMasks(list(names)),
     )
 
 

@@ -159,6 +159,13 @@ def test_classes_of_the_same_name_are_one(tmp_path: Path) -> None:
     assert load_boxes(folder).class_names == ("cat", "dog")
 
 
+def test_every_file_of_coco_numbers_its_classes(tmp_path: Path) -> None:
+    folder = coco(tmp_path)
+    path = folder / "validation" / "_annotations.coco.json"
+    path.write_text(path.read_text().replace('"name": "cat"', '"name": "bird"'))
+    assert load_boxes(folder).class_names == ("cat", "dog")
+
+
 def test_labels_of_yolo_are_the_numbers_of_the_names(tmp_path: Path) -> None:
     folder = yolo(tmp_path / "data")
     (folder / "data.yaml").write_text("names: {'10': bird, '1': dog, '0': cat}\n")

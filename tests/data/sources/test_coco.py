@@ -74,6 +74,17 @@ def test_splits_are_named_by_their_files(tmp_path: Path) -> None:
         load_coco(tmp_path)
 
 
+def test_every_file_numbers_its_classes(tmp_path: Path) -> None:
+    row = {"category_id": 3, "segmentation": SQUARE}
+    for split in ("train", "valid"):
+        path = write(tmp_path, f"{split}/_annotations.coco.json", [row])
+    path.write_text(path.read_text().replace('"id": 3, "name": "cat"', '"id": 3, "name": "dog"'))
+    found = load_coco(tmp_path)
+    assert found.class_names == ("background", "cat", "dog")
+    masks = [found.kind.read(target) for target in found.targets]  # type: ignore[attr-defined]
+    assert [mask.max() for mask in masks] == [1, 2]
+
+
 def test_missing_images_and_other_json_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "annotations.json", [])
     (tmp_path / "a.png").unlink()
