@@ -253,12 +253,11 @@ def _invalid(path: Path, columns: list[str], row: Row, rule: str) -> ValueError:
 def _labels(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns multi-label targets and class names, from the column `labels`."""
     class_names_by_row = []
-    separator = _separator([row[_LABELS] for row in rows])
     for row in rows:
-        names = [name.strip() for name in row[_LABELS].split(separator)] if row[_LABELS] else []
+        names = [name.strip() for name in row[_LABELS].split(SEPARATOR)] if row[_LABELS] else []
         if not all(names) or len(set(names)) < len(names):
             rule = (
-                f"`labels` must contain different class names separated by {separator!r}, or be "
+                f"`labels` must contain different class names separated by {SEPARATOR!r}, or be "
                 "empty for an image that shows no class"
             )
             raise _invalid(path, columns, row, rule)
@@ -280,17 +279,6 @@ def _numbers(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
             if not np.isfinite(numbers[index]):
                 raise _invalid(path, [name], row, f"`{name}` must be a finite number, as a target")
     return targets, tuple(name.removeprefix(_PREFIX) for name in columns)
-
-
-def _separator(cells: list[str]) -> str:
-    """Returns the separator of class names: `|`, or another if the names also occur alone."""
-    for separator in (SEPARATOR, ";", ",", " "):
-        parts = [[part.strip() for part in cell.split(separator)] for cell in cells if cell]
-        names = {name for row in parts for name in row}
-        mixed = len({len(row) for row in parts}) > 1 and len(names) <= len({*cells})
-        if any(len(row) > 1 for row in parts) and (separator == SEPARATOR or mixed):
-            return separator
-    return SEPARATOR
 
 
 def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
