@@ -120,7 +120,11 @@ class _Images:
                 return form
         path = PurePosixPath(_key(slashed))
         stem = str(path.with_suffix("")) if has_image_suffix(path.name) else str(path)
-        for key in (str(path), stem, path.name, PurePosixPath(stem).name):
+        keys = [str(path), stem, path.name, PurePosixPath(stem).name]
+        place = os.path.join(str(self.folder), os.path.dirname(slashed))
+        if path.parent.name and (str(path.parent) in self._folders or os.path.isdir(place)):
+            keys = keys[:2]  # the file is missing in its folder
+        for key in keys:
             if candidates := self._by_key.get(key):
                 same_split = [n for n in candidates if split_of(n.partition("/")[0]) == self.split]
                 candidates = same_split if len(candidates) > 1 and self.split else candidates
@@ -205,6 +209,11 @@ class _Images:
             for key in {str(path), str(path.with_suffix("")), path.name, path.stem}:
                 paths[key].append(name)
         return dict(paths)
+
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        """Lowercase paths of the folders with images."""
+        return frozenset(os.path.dirname(_key(n)) for names in self._by_key.values() for n in names)
 
     def _images(self) -> Iterator[str]:
         if not is_local(self.folder):

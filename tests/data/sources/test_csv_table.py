@@ -199,6 +199,17 @@ def test_images_elsewhere_are_counted(table: Callable[[str], Path]) -> None:
     assert load_table(beside).notes == (f"1 image lies outside of {beside.parent}.",)
 
 
+@pytest.mark.parametrize("place", ["rose/", "ROSE/", "{folder}/rose/"])
+def test_a_missing_image_is_not_replaced_by_that_of_another_folder(
+    place: str, table: Callable[[str], Path], write: Callable[..., Path]
+) -> None:
+    path = table("")
+    write(path.parent, ["daisy/5.png", "rose/6.png"])
+    path.write_text(f"file,label\n{place.format(folder=path.parent)}5.png,a\n/other/6.png,b\n")
+    with pytest.raises(ValueError, match=r"Received: 1 missing files, starting with .*5.png"):
+        load_table(path)
+
+
 def test_name_that_is_too_long_is_missing(table: Callable[[str], Path]) -> None:
     with pytest.raises(ValueError, match="1 missing"):
         load_table(table(f"file,label\n1.png,a\n{'x' * 5000},b\n"))
