@@ -38,7 +38,7 @@ class NoClassesError(ValueError):
     """A table without a column of image files or of classes."""
 
 
-def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
+def load_table(path: AnyPath, kind: TargetKind | None = None, split: str | None = None) -> Examples:
     """Loads a dataset from a table with a `file` column and at least one class column.
 
     `class_index` and `wnid` refer to the 1000 ImageNet classes, so that `class_names` are all
@@ -52,7 +52,7 @@ def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
     `daisy|rose`, and is empty for an image without any class; its sorted names are the classes.
 
     A column `split` with `train`, `validation` (or `val`, `valid`, `dev`) and `test` divides the
-    images.
+    images. At least one must be for training, unless the table is that of another `split`.
 
     The table may also have no header line, or be a `metadata.csv` or `metadata.jsonl` of Hugging
     Face, with `file_name` for `file`. A table with other columns can be read if one contains the
@@ -97,7 +97,7 @@ def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
         class_names=class_names,
         source=str(path),
         **files_of(path.parent, names),
-        splits=_splits(path, rows) if "split" in header else None,
+        splits=_splits(path, rows, split) if "split" in header else None,
         columns={name: tuple(row[name] for row in rows) for name in other_columns},
         notes=notes + file_notes,
         target_kind=kind,
@@ -239,7 +239,7 @@ def is_ignored(folder: AnyPath) -> bool:
     return folder.name.startswith(".") or bool(leftover(folder.name)) or is_output(folder)
 
 
-def _splits(path: Path, rows: list[Row]) -> tuple[str, ...] | None:
+def _splits(path: Path, rows: list[Row], part: str | None) -> tuple[str, ...] | None:
     """Returns the split of each image, or None if no image is held out."""
     splits = tuple(SPLIT_NAMES.get(row["split"].lower(), "") for row in rows)
     held_out = {*splits} & {*SPLITS[1:]}
@@ -249,7 +249,7 @@ def _splits(path: Path, rows: list[Row]) -> tuple[str, ...] | None:
                 f"`split` must be one of {', '.join(SPLIT_NAMES)}. Received: "
                 f"{row['split']!r} in line {row.line} of {path}"
             )
-    if "train" not in splits:
+    if "train" not in splits and part in (None, "train"):
         raise ValueError(f"`split` must be train in at least one row. Received: {path}")
     return splits if held_out else None
 
