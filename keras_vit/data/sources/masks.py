@@ -23,7 +23,7 @@ _YEAR = re.compile(r"[_-]?\d{4}$")  # of a split, such as train2017
 # Folders of images and of masks, and endings of the names of their files.
 _KINDS = ((IMAGE_FOLDERS, _PHOTO_SUFFIX), (MASK_FOLDERS, _SUFFIX))
 _VOID = re.compile(r"void|unlabell?ed|ignored?|ignore[ _]region", re.IGNORECASE)
-_MAX_READ = 20  # masks that are read to recognize 0 and 255
+_MIN_READ = 20  # masks that are read to recognize 0 and 255
 
 #: Name of each class and its value in masks, a gray level, an index of a palette or a color.
 Classes = list[tuple[str, int | tuple[int, int, int]]]
@@ -157,16 +157,18 @@ def _read_classes(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], 
             f"{path.name} must name 2 to {MAX_CLASSES} different classes, in a line each. "
             f"Received: {path} with {[name for name, _ in pairs][:20]}"
         )
-    if path.name == "classes.txt" and len(pairs) == 2 and _values(masks[:_MAX_READ]) <= {0, 255}:
+    if path.name == "classes.txt" and len(pairs) == 2 and {255} <= _values(masks) <= {0, 255}:
         pairs = [(pairs[0][0], 0), (pairs[1][0], 255)]
     values = [value for name, value in pairs if name in names]
     return tuple(names), Masks(values, [value for name, value in pairs if name not in names])
 
 
 def _values(masks: np.ndarray) -> set[int]:
-    """Returns the values of all masks that can be read."""
+    """Returns the values of the first masks that can be read, up to one with an object."""
     values: set[int] = set()
-    for mask in masks:
+    for number, mask in enumerate(masks):
+        if number >= _MIN_READ and values - {0}:
+            break
         with contextlib.suppress(ValueError):  # the audit reports the file
             values |= set(np.unique(stored_values(to_path(mask))).tolist())
     return values

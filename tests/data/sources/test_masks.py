@@ -76,6 +76,15 @@ def test_two_classes_of_0_and_255(folder: Path) -> None:
     assert found.kind.read(found.targets[0])[0].tolist() == [1] * 8  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("value", [1, 255])
+def test_the_first_masks_may_have_no_object(value: int, tmp_path: Path) -> None:
+    for number in range(21):
+        write(tmp_path, f"{number:02d}", value=0 if number < 20 else value)
+    (tmp_path / "classes.txt").write_text("ground\nroof\n")
+    found = load_masks(tmp_path)
+    assert found.kind.read(found.targets[20])[0].tolist() == [1] * 8  # type: ignore[attr-defined]
+
+
 def test_tables_of_colors(folder: Path) -> None:
     (folder / "class_dict.csv").write_text("name, r, g, b\nground,0,0,0\nroof,1,1,1\n")
     assert load_masks(folder).class_names == ("ground", "roof")
