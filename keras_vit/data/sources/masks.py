@@ -120,14 +120,19 @@ def _files(folder: AnyPath) -> tuple[Keys, Keys]:
     for name in find_files(folder).images:
         parts = PurePosixPath(name).parts
         lower_parts = [part.lower() for part in parts[:-1]]
-        for (folder_names, ending), files in zip(_KINDS, files_by_kind, strict=True):
+        for (folder_names, _), files in zip(_KINDS, files_by_kind, strict=True):
             position = next((i for i, part in enumerate(lower_parts) if part in folder_names), None)
             if position is not None:
-                split, path = partner_key(parts[:position] + parts[position + 1 :])
-                key = (split, ending.sub("", path))
+                key = partner_key(parts[:position] + parts[position + 1 :])
                 # The second file of a name has no partner.
-                files[(split, name) if key in files else key] = name
+                files[(key[0], name) if key in files else key] = name
                 break
+    paired = files_by_kind[0].keys() & files_by_kind[1].keys()
+    for (_, ending), files in zip(_KINDS, files_by_kind, strict=True):
+        for split, path in sorted(files.keys() - paired):
+            name = files.pop((split, path))
+            key = (split, ending.sub("", path))
+            files[(split, name) if key in files else key] = name
     return files_by_kind
 
 

@@ -48,6 +48,16 @@ def test_files_of_the_same_name_are_a_pair(folder: Path) -> None:
         data.load(folder)
 
 
+def test_endings_of_masks_may_be_those_of_images(folder: Path) -> None:
+    for name in ("e_L", "e_R", "f_label"):
+        write(folder, name)
+    (folder / "masks" / "f_label.png").rename(folder / "masks" / "f_label_mask.png")
+    assert len(load_masks(folder)) == 7
+    shutil.copy(folder / "masks" / "a.png", folder / "masks" / "a_mask.png")
+    with pytest.raises(ValueError, match=r"must have an image .* 1 of 8: masks/a_mask.png"):
+        load_masks(folder)
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_splits_lie_above_or_below(inside: bool, tmp_path: Path) -> None:
     for split in ("train", "validation"):
