@@ -19,11 +19,12 @@ from keras_vit.constants import MAX_YAML
 from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import Examples
 from keras_vit.data.sources.coco import coco_files, find_images
-from keras_vit.data.sources.masks import check_partners, checked_splits, partner_key
-from keras_vit.storage.find_files import find_files
-from keras_vit.storage.paths import AnyPath, names_below, placed, to_path
+from keras_vit.data.sources.masks import Keys, check_partners, checked_splits, partner_key
+from keras_vit.storage.find_files import data_files, find_files
+from keras_vit.storage.paths import AnyPath, placed, to_path
 
 _YOLO = ("data.yaml", "data.yml", "dataset.yaml")
+_MASKS = {"SegmentationClass", "SegmentationObject"}  # folders of Pascal VOC
 
 
 class _Image(NamedTuple):
@@ -116,11 +117,14 @@ def _upright_sides(path: AnyPath) -> tuple[int, int]:
 
 def _voc(folder: AnyPath) -> tuple[list[str], list[_Image]]:
     folders = ("images", "jpegimages", "annotations", "labels", "xml")
-    xml_names = [name for name in names_below(folder) if name.endswith(".xml")]
-    files, xml_files = (
-        {partner_key(PurePosixPath(name).parts, folders): name for name in names}
-        for names in (find_files(folder).images, xml_names)
-    )
+    files: Keys = {}
+    xml_files: Keys = {}
+    for name, is_image in data_files(folder).items():
+        parts, kind = PurePosixPath(name).parts, files if is_image else xml_files
+        if name.lower().endswith(".xml") or (is_image and not _MASKS & {*parts}):
+            key = partner_key(parts, folders)
+            # The second file of a name has no partner.
+            kind[(key[0], name) if key in kind else key] = name
     if not files or not xml_files:
         raise ValueError(
             "`data` must be images with boxes for the task detection: XML files of Pascal VOC, "

@@ -147,6 +147,20 @@ def test_crowds_and_polygons_are_read(tmp_path: Path) -> None:
     assert rows_of(load_boxes(folder))["b"] == [[4, 3, 18, 9, 1, 0]]
 
 
+def test_files_of_pascal_voc_that_others_left(tmp_path: Path) -> None:
+    folder, image = voc(tmp_path / "data"), tmp_path / "data/train/images/a.png"
+    (folder / "train/annotations/b.xml").rename(folder / "train/annotations/b.XML")
+    (folder / "train/annotations").rename(tmp_path / "xml")
+    (folder / "train/annotations").symlink_to(tmp_path / "xml")
+    for name in ("__MACOSX/._a.xml", ".idea/misc.xml", "train/SegmentationClass/a.png"):
+        (folder / name).parent.mkdir()
+        shutil.copy(image, folder / name)
+    assert load_boxes(folder).splits == ("train", "train", "validation")
+    shutil.copy(image, folder / "train/images/a.bmp")
+    with pytest.raises(ValueError, match=r"have an XML file .* 1 of 4: train/images/a.png"):
+        load_boxes(folder)
+
+
 def test_classes_of_the_same_name_are_one(tmp_path: Path) -> None:
     folder = voc(tmp_path / "voc")
     (folder / "classes.txt").write_text("dog\ndog\ncat\n")
