@@ -207,7 +207,7 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
         height, width = sides = _upright_sides(folder / name)
         objects = []
         with _reading(labels, "`data` must be text files of YOLO: class, x, y, width, height"):
-            lines = labels.read_text(encoding="utf-8").splitlines() if labels.is_file() else []
+            lines = labels.read_text("utf-8-sig").splitlines() if labels.is_file() else []
             for label, *numbers in filter(None, map(str.split, lines)):
                 values = np.array(numbers, float).reshape(-1, 2)
                 if len(values) == 2:

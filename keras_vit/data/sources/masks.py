@@ -150,7 +150,7 @@ def _read_classes(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], 
         )
     try:
         pairs = _DESCRIPTIONS[path.name](path.read_text(encoding="utf-8-sig").splitlines())
-    except (KeyError, IndexError, ValueError) as error:
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise ValueError(
             "Lines must be `name`, `name,r,g,b` below a header of these words, or "
             "`name:red,green,blue::` in classes.txt, class_dict.csv and labelmap.txt. Received: "

@@ -187,6 +187,9 @@ def test_labels_of_yolo_are_the_numbers_of_the_names(tmp_path: Path) -> None:
     found = load_boxes(folder)
     assert found.class_names == ("cat", "dog", "bird")
     assert [row[4] for row in rows_of(found)["b"]] == [2]
+    content = (folder / "labels/train/b.txt").read_bytes()
+    (folder / "labels/train/b.txt").write_bytes(b"\xef\xbb\xbf" + content)
+    assert load_boxes(folder).notes == found.notes
     assert "b.txt, box 2: its class is unknown" in found.notes[0]
 
 

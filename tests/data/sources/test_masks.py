@@ -105,6 +105,9 @@ def test_tables_of_colors(folder: Path) -> None:
     (folder / "labelmap.txt").write_text("ground:0,0::\n")
     with pytest.raises(ValueError, match=r"labelmap.txt"):
         load_masks(folder)
+    (folder / "class_dict.csv").write_text("name, r, g, b\nground,0,0\n")
+    with pytest.raises(ValueError, match=r"Lines must be .*class_dict.csv \(TypeError"):
+        load_masks(folder)
 
 
 def test_files_without_a_partner_and_missing_classes_are_named(folder: Path) -> None:
