@@ -121,6 +121,7 @@ def load_coco(source: AnyPath) -> Examples:
     folder = source if source.is_dir() else source.parent
     files = placed(folder, paths)
     used = {target.category(row) for target in targets for row in target.annotations}
+    empty = sum(not row["segmentation"] for target in targets for row in target.annotations)
     names = dict.fromkeys(name for _, name in sorted(used))
     return Examples(
         targets=targets,  # type: ignore[arg-type]
@@ -128,6 +129,7 @@ def load_coco(source: AnyPath) -> Examples:
         source=str(source),
         **files,
         splits=checked_splits(files["names"], splits),
+        notes=(f"Objects without a segmentation, which are background: {empty}.",) if empty else (),
         target_kind=CocoMasks(list(names)),
     )
 

@@ -116,6 +116,7 @@ def test_wrong_annotations_are_refused(
 def test_audit_names_images_whose_shapes_cannot_be_drawn(tmp_path: Path) -> None:
     rows = [{"category_id": 3, "segmentation": shape} for shape in ([], "polygon")]
     found = load_coco(write(tmp_path, "annotations.json", rows))
+    assert found.notes == ("Objects without a segmentation, which are background: 1.",)
     problem = found.kind.problem(found, 0, (6, 8))
     assert problem is not None
     assert "annotation 1 cannot be drawn" in problem
