@@ -139,6 +139,15 @@ def test_labels_name_all_that_an_image_shows(table: Callable[[str], Path]) -> No
     assert examples.names == ("sub/3.png", "1.png", "2.png")
 
 
+def test_names_of_several_words_are_whole(table: Callable[[str], Path]) -> None:
+    path = table("file,red fox,red,fox\n1.png,1,0,0\n2.png,0,1,0\nsub/3.png,0,0,0\n")
+    assert load_table(path).class_names == ("red", "red fox")
+    path = table("file,labels\n1.png,apple scab\n2.png,apple rust\nsub/3.png,scab\n")
+    assert load_table(path).class_names == ("apple rust", "apple scab", "scab")
+    path = table("file,apple scab,apple rust,ok\n1.png,1,0,0\n2.png,0,1,0\nsub/3.png,0,0,0\n")
+    assert load_table(path).class_names == ("apple rust", "apple scab")
+
+
 def test_one_label_stays_one_whatever_it_contains(table: Callable[[str], Path]) -> None:
     examples = load_table(table("file,label,labels\n1.png,a|b,x\n2.png,c,y|z\n"))
     assert not examples.multi_label
