@@ -185,12 +185,15 @@ def _grouped(
     examples: Examples, groups: np.ndarray, folds: int, fold: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the training and held-out indices of one stratified fold of whole groups."""
-    if len(np.unique(groups)) < folds or not 0 <= fold < folds or folds < 2:
-        raise ValueError(
-            "`folds` must be 2 or more, and at most the number of groups of images. Received: "
-            f"folds={folds}, fold={fold}, {len(np.unique(groups))} groups in {examples.source}"
-        )
     strata = examples.kind.strata(examples, np.arange(len(examples)))
+    largest, num_groups = np.unique(strata, return_counts=True)[1].max(), len(np.unique(groups))
+    if not 2 <= folds <= min(largest, num_groups) or not 0 <= fold < folds:
+        raise ValueError(
+            "`folds`, or else 1 / `validation_fraction`, must be 2 or more, and at most the number "
+            "of groups of images, and of images of the largest class. Received: "
+            f"folds={folds}, fold={fold}, {num_groups} groups, {largest} images in a class of "
+            f"{examples.source}"
+        )
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # classes of fewer images than folds

@@ -376,9 +376,11 @@ def test_groups_that_occur_in_the_test_set_are_not_trained_on(noise: Noise) -> N
     ("options", "message"),
     [
         ({"group_by": "patent"}, "`group_by` must be a column .*'patent'; columns: patient"),
-        ({"folds": 5}, "`folds` must be 2 or more, and at most the number of groups .* 4 groups"),
-        ({"folds": 1}, "`folds` must be 2 or more, .*folds=1"),
-        ({"folds": 3, "fold": 3}, "`folds` must be 2 or more, .*fold=3"),
+        ({"folds": 5}, "`folds`, or else .* at most the number of groups .* 4 groups"),
+        ({"validation_fraction": 0.2}, "1 / `validation_fraction`, .*folds=5, .* 4 groups"),
+        ({"folds": 5, "group_by": None}, "largest class. .*folds=5, .* 8 groups, 4 images in a "),
+        ({"folds": 1}, "`folds`, .*must be 2 or more, .*folds=1"),
+        ({"folds": 3, "fold": 3}, "`folds`, .*must be 2 or more, .*fold=3"),
     ],
 )
 def test_groups_and_folds_that_are_not_there(

@@ -19,18 +19,19 @@ from keras_vit.constants import MAX_YAML
 from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import Examples
 from keras_vit.data.sources.coco import coco_files, find_images
-from keras_vit.data.sources.masks import check_partners, partner_key
-from keras_vit.storage.find_files import find_files
-from keras_vit.storage.paths import AnyPath, fields_of_paths, names_below, to_path
+from keras_vit.data.sources.masks import Keys, check_partners, checked_splits, partner_key
+from keras_vit.storage.find_files import data_files, find_files
+from keras_vit.storage.paths import AnyPath, fields_of_paths, to_path
 
 _YOLO = ("data.yaml", "data.yml", "dataset.yaml")
+_MASKS = {"SegmentationClass", "SegmentationObject"}  # folders of Pascal VOC
 
 
 class _Image(NamedTuple):
     """One image, its objects as (class name or "", box, crowd), and the file that they are from."""
 
     path: AnyPath
-    split: str | None
+    split: str
     sides: tuple[int, int]
     objects: list[tuple[str, list[float], bool]]
     file: str
@@ -63,7 +64,7 @@ def load_boxes(source: AnyPath) -> Examples:
     else:
         names, images = _voc(source)
     folder = source if source.is_dir() else source.parent
-    targets, dropped = [], []
+    names, targets, dropped = list(dict.fromkeys(names)), [], []
     for image in images:
         boxes = np.array([box for _, box, _ in image.objects], np.float32).reshape(-1, 4)
         boxes, reasons = usable(boxes, image.sides)
@@ -77,14 +78,14 @@ def load_boxes(source: AnyPath) -> Examples:
             else:
                 rows.append([*box, names.index(name), crowd])
         targets.append(Objects(np.array(rows, np.float32).reshape(-1, 6), image.sides))
-    splits = tuple(image.split or "" for image in images)
+    files = fields_of_paths(folder, [image.path for image in images])
     note = f"Dropped {len(dropped)} boxes: {shortlist(dropped, shown=20)}."
     return Examples(
         targets=targets,  # type: ignore[arg-type]
         class_names=tuple(names),
         source=str(source),
-        **fields_of_paths(folder, [image.path for image in images]),
-        splits=splits if all(splits) else None,
+        **files,
+        splits=checked_splits(files["names"], [image.split for image in images]),
         notes=(note,) if dropped else (),
         target_kind=Boxes(tuple(dropped)),
     )
@@ -116,11 +117,14 @@ def _upright_sides(path: AnyPath) -> tuple[int, int]:
 
 def _voc(folder: AnyPath) -> tuple[list[str], list[_Image]]:
     folders = ("images", "jpegimages", "annotations", "labels", "xml")
-    xml_names = [name for name in names_below(folder) if name.endswith(".xml")]
-    files, xml_files = (
-        {partner_key(PurePosixPath(name).parts, folders): name for name in names}
-        for names in (find_files(folder).images, xml_names)
-    )
+    files: Keys = {}
+    xml_files: Keys = {}
+    for name, is_image in data_files(folder).items():
+        parts, kind = PurePosixPath(name).parts, files if is_image else xml_files
+        if name.lower().endswith(".xml") or (is_image and not _MASKS & {*parts}):
+            key = partner_key(parts, folders)
+            # The second file of a name has no partner.
+            kind[(key[0], name) if key in kind else key] = name
     if not files or not xml_files:
         raise ValueError(
             "`data` must be images with boxes for the task detection: XML files of Pascal VOC, "
@@ -134,7 +138,7 @@ def _voc(folder: AnyPath) -> tuple[list[str], list[_Image]]:
         with _reading(xml_file, "`data` must be XML files of Pascal VOC, with boxes"):
             sides, objects = _voc_file(xml_file)
         sides = sides or _upright_sides(path)
-        images.append(_Image(path, key[0] or None, sides, objects, xml_files[key]))
+        images.append(_Image(path, key[0], sides, objects, xml_files[key]))
     classes_file = folder / "classes.txt"
     if classes_file.is_file():
         lines = classes_file.read_text(encoding="utf-8-sig").splitlines()
@@ -162,12 +166,13 @@ def _voc_file(path: AnyPath) -> tuple[tuple[int, int] | None, list[Any]]:
 
 
 def _coco(source: AnyPath) -> tuple[list[str], list[_Image]]:
-    categories: dict[Any, str] = {}
+    pairs: set[tuple[Any, str]] = set()
     images = []
     for path, split in coco_files(source):
         with _reading(path, "`data` must be a JSON file in the format of COCO, with boxes"):
             content = json.loads(path.read_bytes())
-            categories |= {row["id"]: str(row["name"]) for row in content["categories"]}
+            categories = {row["id"]: str(row["name"]) for row in content["categories"]}
+            pairs |= {*categories.items()}
             image_objects: dict[Any, list[Any]] = {row["id"]: [] for row in content["images"]}
             for row in content.get("annotations", ()):
                 left, top, width, height = map(float, row["bbox"])
@@ -182,7 +187,7 @@ def _coco(source: AnyPath) -> tuple[list[str], list[_Image]]:
         for image_id, file in zip(files, find_images(path, files.values()), strict=True):
             images.append(_Image(file, split, sides[image_id], image_objects[image_id], path.name))
     used_names = {name for image in images for name, _, _ in image.objects}
-    return [name for _, name in sorted(categories.items()) if name in used_names], images
+    return [name for _, name in sorted(pairs) if name in used_names], images
 
 
 def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
@@ -190,8 +195,8 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
     with _reading(path, "`data` must be a folder of YOLO, with names of classes in data.yaml"):
         text = path.read_bytes() if path.stat().st_size <= MAX_YAML else b""
         names = yaml.safe_load(text)["names"]
-        names = [names[key] for key in sorted(names)] if isinstance(names, dict) else names
-        names = [str(name) for name in names]
+        pairs = names.items() if isinstance(names, dict) else enumerate(names)
+        table = {int(key): str(name) for key, name in pairs}
     for name in find_files(folder).images:
         parts = list(PurePosixPath(name).parts)
         if "images" not in parts:
@@ -202,20 +207,19 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
         height, width = sides = _upright_sides(folder / name)
         objects = []
         with _reading(labels, "`data` must be text files of YOLO: class, x, y, width, height"):
-            lines = labels.read_text(encoding="utf-8").splitlines() if labels.is_file() else []
+            lines = labels.read_text("utf-8-sig").splitlines() if labels.is_file() else []
             for label, *numbers in filter(None, map(str.split, lines)):
                 values = np.array(numbers, float).reshape(-1, 2)
                 if len(values) == 2:
                     begin, end = values[0] - values[1] / 2, values[0] + values[1] / 2
                 else:  # a polygon
                     begin, end = values.min(axis=0), values.max(axis=0)
-                is_known = 0 <= int(label) < len(names)
                 box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
-                objects.append((names[int(label)] if is_known else "", box, False))
-        split = partner_key(parts)[0] or None
+                objects.append((table.get(int(label), ""), box, False))
+        split = partner_key(parts)[0]
         images.append(_Image(folder / name, split, sides, objects, file))
     if not images:
         raise ValueError(
             f"`data` must contain images in folders named images. Received: {folder} without them"
         )
-    return names, images
+    return [table[key] for key in sorted(table)], images

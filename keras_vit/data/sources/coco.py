@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from keras_vit import arguments
 from keras_vit.arguments import shortlist
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import IGNORED, Masks
+from keras_vit.data.sources.masks import checked_splits, partner_key
 from keras_vit.data.target_kinds import Examples as AnyExamples
 from keras_vit.storage.paths import AnyPath, fields_of_paths, join_path, to_path
 
@@ -34,17 +35,22 @@ class _Target(NamedTuple):
         """The annotations of the image."""
         return self.coco.imgToAnns[self.image["id"]]
 
+    def category(self, annotation: dict[str, Any]) -> tuple[Any, str]:
+        """Returns the identifier and the name of the category of an annotation."""
+        number = annotation["category_id"]
+        return number, str(self.coco.cats[number]["name"])
+
 
 class CocoMasks(Masks):
     """Masks drawn from COCO's annotations: class 0 is the background, crowds are `IGNORED`.
 
     Args:
-        categories: The identifiers of the categories, in the order of the classes from 1.
+        names: The names of the categories, in the order of the classes from 1.
     """
 
-    def __init__(self, categories: list[int]) -> None:
-        super().__init__(range(len(categories) + 1))
-        self.classes_of = {category: index + 1 for index, category in enumerate(categories)}
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(range(len(names) + 1))
+        self.class_of = {name: index for index, name in enumerate(names, 1)}
 
     def checked(self, targets: Any, class_names: Any) -> np.ndarray:
         """Returns the annotations of each image, an array of objects (N,)."""
@@ -63,9 +69,8 @@ class CocoMasks(Masks):
             except Exception as error:  # pycocotools raises no other class
                 number = annotation["id"]
                 raise ValueError(f"annotation {number} cannot be drawn: {error}") from error
-            crowd = annotation.get("iscrowd", 0)
-            label = self.indices[self.classes_of[annotation["category_id"]]]
-            areas.append((area, IGNORED if crowd else label))
+            label = self.indices[self.class_of[target.category(annotation)[1]]]
+            areas.append((area, IGNORED if annotation.get("iscrowd", 0) else label))
         for area, label in sorted(areas, key=lambda pair: -pair[0].sum()):
             pixels[area] = label
         return pixels
@@ -76,16 +81,18 @@ class CocoMasks(Masks):
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
-def coco_files(source: AnyPath) -> list[tuple[AnyPath, str | None]]:
-    """Returns the JSON files of a source, each with its split, or None for all."""
+def coco_files(source: AnyPath) -> list[tuple[AnyPath, str]]:
+    """Returns the JSON files of a source, each with its split, or "" for all."""
     if not source.is_dir():
-        return [(source, None)] if source.suffix.lower() == ".json" else []
-    files: list[tuple[AnyPath, str | None]] = []
+        return [(source, "")] if source.suffix.lower() == ".json" else []
+    files: list[tuple[AnyPath, str]] = []
     for folder in (source, source / "annotations", *sorted(source.iterdir())):
         if folder.is_dir():
             for path in sorted(p for p in folder.iterdir() if _FILES.fullmatch(p.name)):
-                words = [folder.name.lower(), *path.stem.lower().replace("2017", "").split("_")]
-                split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
+                words = re.split("[^a-z]+", path.stem.lower())
+                split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), "")
+                if folder != source:
+                    split = split or partner_key((folder.name, path.name))[0]
                 if (path, split) not in files:
                     files.append((path, split))
     return files
@@ -103,26 +110,28 @@ def load_coco(source: AnyPath) -> Examples:
     """
     arguments.require_package("pycocotools", "coco", "COCO annotations need pycocotools")
     source = to_path(source)
-    categories: dict[int, str] = {}
     paths: list[AnyPath] = []
     targets: list[_Target] = []
-    splits: list[str | None] = []
+    splits: list[str] = []
     for path, split in coco_files(source):
         coco = _read(path)
-        categories |= {number: row["name"] for number, row in coco.cats.items()}
         rows = list(coco.imgs.values())
         paths += find_images(path, [row["file_name"] for row in rows])
         targets += [_Target(coco, row) for row in rows]
         splits += [split] * len(rows)
     folder = source if source.is_dir() else source.parent
-    used_ids = sorted({row["category_id"] for target in targets for row in target.annotations})
+    files = fields_of_paths(folder, paths)
+    used = {target.category(row) for target in targets for row in target.annotations}
+    empty = sum(not row["segmentation"] for target in targets for row in target.annotations)
+    names = dict.fromkeys(name for _, name in sorted(used))
     return Examples(
         targets=targets,  # type: ignore[arg-type]
-        class_names=(BACKGROUND, *(categories[number] for number in used_ids)),
+        class_names=(BACKGROUND, *names),
         source=str(source),
-        **fields_of_paths(folder, paths),
-        splits=tuple(splits) if all(splits) else None,  # type: ignore[arg-type]
-        target_kind=CocoMasks(used_ids),
+        **files,
+        splits=checked_splits(files["names"], splits),
+        notes=(f"Objects without a segmentation, which are background: {empty}.",) if empty else (),
+        target_kind=CocoMasks(list(names)),
     )
 
 

@@ -38,7 +38,7 @@ class NoClassesError(ValueError):
     """A table without a column of image files or of classes."""
 
 
-def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
+def load_table(path: AnyPath, kind: TargetKind | None = None, split: str | None = None) -> Examples:
     """Loads a dataset from a table with a `file` column and at least one class column.
 
     `class_index` and `wnid` refer to the 1000 ImageNet classes, so that `class_names` are all
@@ -52,7 +52,7 @@ def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
     `daisy|rose`, and is empty for an image without any class; its sorted names are the classes.
 
     A column `split` with `train`, `validation` (or `val`, `valid`, `dev`) and `test` divides the
-    images.
+    images. At least one must be for training, unless the table is that of another `split`.
 
     The table may also have no header line, or be a `metadata.csv` or `metadata.jsonl` of Hugging
     Face, with `file_name` for `file`. A table with other columns can be read if one contains the
@@ -97,7 +97,7 @@ def load_table(path: AnyPath, kind: TargetKind | None = None) -> Examples:
         class_names=class_names,
         source=str(path),
         **fields_of_files(path.parent, names),
-        splits=_splits(path, rows) if "split" in header else None,
+        splits=_splits(path, rows, split) if "split" in header else None,
         columns={name: tuple(row[name] for row in rows) for name in other_columns},
         notes=notes + file_notes,
         target_kind=kind,
@@ -120,7 +120,11 @@ class _Images:
                 return form
         path = PurePosixPath(_key(slashed))
         stem = str(path.with_suffix("")) if has_image_suffix(path.name) else str(path)
-        for key in (str(path), stem, path.name, PurePosixPath(stem).name):
+        keys = [str(path), stem, path.name, PurePosixPath(stem).name]
+        place = os.path.join(str(self.folder), os.path.dirname(slashed))
+        if path.parent.name and (str(path.parent) in self._folders or os.path.isdir(place)):
+            keys = keys[:2]  # the file is missing in its folder
+        for key in keys:
             if candidates := self._by_key.get(key):
                 same_split = [n for n in candidates if split_of(n.partition("/")[0]) == self.split]
                 candidates = same_split if len(candidates) > 1 and self.split else candidates
@@ -206,6 +210,11 @@ class _Images:
                 paths[key].append(name)
         return dict(paths)
 
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        """Lowercase paths of the folders with images."""
+        return frozenset(os.path.dirname(_key(n)) for names in self._by_key.values() for n in names)
+
     def _images(self) -> Iterator[str]:
         if not is_local(self.folder):
             yield from find_files(self.folder).images
@@ -230,7 +239,7 @@ def is_ignored(folder: AnyPath) -> bool:
     return folder.name.startswith(".") or bool(leftover(folder.name)) or is_output(folder)
 
 
-def _splits(path: Path, rows: list[Row]) -> tuple[str, ...] | None:
+def _splits(path: Path, rows: list[Row], part: str | None) -> tuple[str, ...] | None:
     """Returns the split of each image, or None if no image is held out."""
     splits = tuple(SPLIT_NAMES.get(row["split"].lower(), "") for row in rows)
     held_out = {*splits} & {*SPLITS[1:]}
@@ -240,7 +249,7 @@ def _splits(path: Path, rows: list[Row]) -> tuple[str, ...] | None:
                 f"`split` must be one of {', '.join(SPLIT_NAMES)}. Received: "
                 f"{row['split']!r} in line {row.line} of {path}"
             )
-    if "train" not in splits:
+    if "train" not in splits and part in (None, "train"):
         raise ValueError(f"`split` must be train in at least one row. Received: {path}")
     return splits if held_out else None
 
@@ -253,12 +262,11 @@ def _invalid(path: Path, columns: list[str], row: Row, rule: str) -> ValueError:
 def _labels(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns multi-label targets and class names, from the column `labels`."""
     class_names_by_row = []
-    separator = _separator([row[_LABELS] for row in rows])
     for row in rows:
-        names = [name.strip() for name in row[_LABELS].split(separator)] if row[_LABELS] else []
+        names = [name.strip() for name in row[_LABELS].split(SEPARATOR)] if row[_LABELS] else []
         if not all(names) or len(set(names)) < len(names):
             rule = (
-                f"`labels` must contain different class names separated by {separator!r}, or be "
+                f"`labels` must contain different class names separated by {SEPARATOR!r}, or be "
                 "empty for an image that shows no class"
             )
             raise _invalid(path, columns, row, rule)
@@ -280,17 +288,6 @@ def _numbers(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
             if not np.isfinite(numbers[index]):
                 raise _invalid(path, [name], row, f"`{name}` must be a finite number, as a target")
     return targets, tuple(name.removeprefix(_PREFIX) for name in columns)
-
-
-def _separator(cells: list[str]) -> str:
-    """Returns the separator of class names: `|`, or another if the names also occur alone."""
-    for separator in (SEPARATOR, ";", ",", " "):
-        parts = [[part.strip() for part in cell.split(separator)] for cell in cells if cell]
-        names = {name for row in parts for name in row}
-        mixed = len({len(row) for row in parts}) > 1 and len(names) <= len({*cells})
-        if any(len(row) > 1 for row in parts) and (separator == SEPARATOR or mixed):
-            return separator
-    return SEPARATOR
 
 
 def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:

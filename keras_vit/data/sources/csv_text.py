@@ -38,6 +38,12 @@ _BOOLEANS = _TRUE | {"0", "0.0", "0,0", "false"}
 Lines = list[tuple[int, list[str]]]
 
 
+class _Joined(str):
+    """Names of a JSON list, with `SEPARATOR` between them."""
+
+    __slots__ = ()
+
+
 class Row(dict[str, str]):
     """Cells of a row by column, with the number of its first line."""
 
@@ -83,6 +89,8 @@ def read_rows(
         rows.append(Row({header[i]: cells[i] if i < len(cells) else "" for i in indices}, line))
     if "" in header:
         notes.append(f"Columns without a name in {path.name} are ignored.")
+    if classes and {*CLASS_COLUMNS} & {*header} == {"labels"}:
+        _find_separator(path, rows, notes)
     if classes and "file" in header and not {*CLASS_COLUMNS} & {*header}:
         _find_class_columns(path, rows, notes)
     return rows, tuple(notes)
@@ -201,7 +209,7 @@ def _cell(name: str, value: Any) -> str:
         cells = [_cell("label", label) for label in value]
         if not all(cells) or any(SEPARATOR in cell for cell in cells):
             raise ValueError
-        return SEPARATOR.join(cells)
+        return _Joined(SEPARATOR.join(cells))
     if isinstance(value, (dict, list)) and name.strip().lower() in _KNOWN_NAMES:
         raise ValueError
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
@@ -229,6 +237,28 @@ def _known_names(
             f"once in {path}"
         )
     return header
+
+
+def _find_separator(path: Path, rows: list[Row], notes: list[str]) -> None:
+    """Writes `SEPARATOR` for another, if the names in `labels` occur alone or are numbers."""
+    cells = [row["labels"] for row in rows if row["labels"]]
+    if any(SEPARATOR in cell or isinstance(cell, _Joined) for cell in cells):
+        return
+    for separator in (";", ",", " "):
+        parts = [[part.strip() for part in cell.split(separator)] for cell in cells]
+        names = {name for row in parts for name in row}
+        alone = {row[0] for row in parts if len(row) == 1}
+        if all(len(row) == 1 for row in parts):
+            continue
+        if names <= alone or (alone and all(map(str.isdecimal, names))):
+            for row in rows:
+                row["labels"] = row["labels"].replace(separator, SEPARATOR)
+            notes.append(f"The names in `labels` of {path.name} are separated by {separator!r}.")
+            return
+        notes.append(
+            f"The names in `labels` of {path.name} contain {separator!r}, because not all parts "
+            f"occur alone; write {SEPARATOR!r} between the names of an image."
+        )
 
 
 def _find_class_columns(path: Path, rows: list[Row], notes: list[str]) -> None:

@@ -19,10 +19,11 @@ from keras_vit.storage.paths import AnyPath, as_array_value, fields_of_files, to
 
 _SUFFIX = re.compile(r"_(mask|labels?|l|seg|segmentation|labelids|gtfine_labelids)$", re.I)
 _PHOTO_SUFFIX = re.compile(r"_leftimg8bit$", re.I)
+_YEAR = re.compile(r"[_-]?\d{4}$")  # of a split, such as train2017
 # Folders of images and of masks, and endings of the names of their files.
 _KINDS = ((IMAGE_FOLDERS, _PHOTO_SUFFIX), (MASK_FOLDERS, _SUFFIX))
 _VOID = re.compile(r"void|unlabell?ed|ignored?|ignore[ _]region", re.IGNORECASE)
-_MAX_READ = 20  # masks that are read to recognize 0 and 255
+_MIN_READ = 20  # masks that are read to recognize 0 and 255
 
 #: Name of each class and its value in masks, a gray level, an index of a palette or a color.
 Classes = list[tuple[str, int | tuple[int, int, int]]]
@@ -70,7 +71,7 @@ def load_masks(folder: AnyPath) -> Examples:
         class_names=class_names,
         source=str(folder),
         **fields_of_files(folder, [images[key] for key in keys]),
-        splits=splits if all(splits) else None,
+        splits=checked_splits([images[key] for key in keys], splits),
         target_kind=kind,
     )
 
@@ -91,11 +92,24 @@ def check_partners(images: Keys, others: Keys, what: str) -> None:
             )
 
 
+def checked_splits(names: Sequence[str], splits: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the splits, or None without any; raises `ValueError` if only some images have one."""
+    without = [name for name, split in zip(names, splits, strict=True) if not split]
+    if without and any(splits):
+        raise ValueError(
+            "Every image must be in a split, such as the folder train, or none: move or remove the "
+            f"others. Received: {len(without)} of {len(names)} images without a split: "
+            f"{shortlist(without, shown=20)}"
+        )
+    return None if without else tuple(splits)
+
+
 def partner_key(parts: Sequence[str], without: Collection[str] = ()) -> tuple[str, str]:
     """Returns the split of a file, and its path without suffix, splits and some folders."""
     *parents, file = parts
     names = [part.lower() for part in parents]
-    split = next((SPLIT_NAMES[part] for part in names if part in SPLIT_NAMES), "")
+    plain = (_YEAR.sub("", part) for part in names)
+    split = next((SPLIT_NAMES[part] for part in plain if part in SPLIT_NAMES), "")
     other_folders = [part for part in names if part not in SPLIT_NAMES and part not in without]
     return split, "/".join([*other_folders, PurePosixPath(file).stem])
 
@@ -106,14 +120,19 @@ def _files(folder: AnyPath) -> tuple[Keys, Keys]:
     for name in find_files(folder).images:
         parts = PurePosixPath(name).parts
         lower_parts = [part.lower() for part in parts[:-1]]
-        for (folder_names, ending), files in zip(_KINDS, files_by_kind, strict=True):
+        for (folder_names, _), files in zip(_KINDS, files_by_kind, strict=True):
             position = next((i for i, part in enumerate(lower_parts) if part in folder_names), None)
             if position is not None:
-                split, path = partner_key(parts[:position] + parts[position + 1 :])
-                key = (split, ending.sub("", path))
+                key = partner_key(parts[:position] + parts[position + 1 :])
                 # The second file of a name has no partner.
-                files[(split, name) if key in files else key] = name
+                files[(key[0], name) if key in files else key] = name
                 break
+    paired = files_by_kind[0].keys() & files_by_kind[1].keys()
+    for (_, ending), files in zip(_KINDS, files_by_kind, strict=True):
+        for split, path in sorted(files.keys() - paired):
+            name = files.pop((split, path))
+            key = (split, ending.sub("", path))
+            files[(split, name) if key in files else key] = name
     return files_by_kind
 
 
@@ -131,7 +150,7 @@ def _read_classes(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], 
         )
     try:
         pairs = _DESCRIPTIONS[path.name](path.read_text(encoding="utf-8-sig").splitlines())
-    except (KeyError, IndexError, ValueError) as error:
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise ValueError(
             "Lines must be `name`, `name,r,g,b` below a header of these words, or "
             "`name:red,green,blue::` in classes.txt, class_dict.csv and labelmap.txt. Received: "
@@ -143,16 +162,18 @@ def _read_classes(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], 
             f"{path.name} must name 2 to {MAX_CLASSES} different classes, in a line each. "
             f"Received: {path} with {[name for name, _ in pairs][:20]}"
         )
-    if path.name == "classes.txt" and len(pairs) == 2 and _values(masks[:_MAX_READ]) <= {0, 255}:
+    if path.name == "classes.txt" and len(pairs) == 2 and {255} <= _values(masks) <= {0, 255}:
         pairs = [(pairs[0][0], 0), (pairs[1][0], 255)]
     values = [value for name, value in pairs if name in names]
     return tuple(names), Masks(values, [value for name, value in pairs if name not in names])
 
 
 def _values(masks: np.ndarray) -> set[int]:
-    """Returns the values of all masks that can be read."""
+    """Returns the values of the first masks that can be read, up to one with an object."""
     values: set[int] = set()
-    for mask in masks:
+    for number, mask in enumerate(masks):
+        if number >= _MIN_READ and values - {0}:
+            break
         with contextlib.suppress(ValueError):  # the audit reports the file
             values |= set(np.unique(stored_values(to_path(mask))).tolist())
     return values

@@ -76,7 +76,7 @@ def load_tables(folder: AnyPath, tables: Tables, kind: TargetKind | None = None)
     notes = []
     for path, split in tables:
         try:
-            parts.append((split, load_table(path, kind)))
+            parts.append((split, load_table(path, kind, split)))
         except NoClassesError:
             if split in (None, "train"):
                 raise
@@ -93,7 +93,7 @@ def load_tables(folder: AnyPath, tables: Tables, kind: TargetKind | None = None)
         class_names = tuple(sorted({name for _, part in parts for name in part.class_names}))
     multi_label = any(part.multi_label for _, part in parts)
     paths = [path for _, part in parts for path in part.places()]
-    splits = [split or "train" for split, part in parts for _ in range(len(part))]
+    splits = [s for split, part in parts for s in part.splits or [split or "train"] * len(part)]
     file_names = ", ".join(str(path.relative_to(folder)) for path, _ in tables)
     return Examples(
         targets=np.concatenate([_targets(part, class_names, multi_label) for _, part in parts]),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,16 @@ def test_every_format_has_the_same_objects(kind: str, tmp_path: Path) -> None:
     assert found.notes == ()
 
 
+def test_splits_have_a_year_and_are_those_of_all_images(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "data")
+    for split in ("train", "validation"):
+        (folder / "images" / split).rename(folder / "images" / f"{split}2017")
+    assert load_boxes(folder).splits == ("train", "train", "validation")
+    shutil.copy(folder / "images/train2017/a.png", folder / "images/d.png")
+    with pytest.raises(ValueError, match=r"in a split, .*1 of 4 images without .*images/d.png"):
+        load_boxes(folder)
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "old", "new", "reason"),
     [
@@ -134,6 +145,52 @@ def test_crowds_and_polygons_are_read(tmp_path: Path) -> None:
     folder = yolo(tmp_path / "yolo")
     (folder / "labels/train/b.txt").write_text("1 0.1 0.2 0.3 0.2 0.2 0.9\n\n")
     assert rows_of(load_boxes(folder))["b"] == [[4, 3, 18, 9, 1, 0]]
+
+
+def test_files_of_pascal_voc_that_others_left(tmp_path: Path) -> None:
+    folder, image = voc(tmp_path / "data"), tmp_path / "data/train/images/a.png"
+    (folder / "train/annotations/b.xml").rename(folder / "train/annotations/b.XML")
+    (folder / "train/annotations").rename(tmp_path / "xml")
+    (folder / "train/annotations").symlink_to(tmp_path / "xml")
+    for name in ("__MACOSX/._a.xml", ".idea/misc.xml", "train/SegmentationClass/a.png"):
+        (folder / name).parent.mkdir()
+        shutil.copy(image, folder / name)
+    assert load_boxes(folder).splits == ("train", "train", "validation")
+    shutil.copy(image, folder / "train/images/a.bmp")
+    with pytest.raises(ValueError, match=r"have an XML file .* 1 of 4: train/images/a.png"):
+        load_boxes(folder)
+
+
+def test_classes_of_the_same_name_are_one(tmp_path: Path) -> None:
+    folder = voc(tmp_path / "voc")
+    (folder / "classes.txt").write_text("dog\ndog\ncat\n")
+    found = load_boxes(folder)
+    assert found.class_names == ("dog", "cat")
+    assert [row[4] for row in rows_of(found)["a"]] == [1, 0]
+    folder = coco(tmp_path / "coco")
+    path = folder / "train" / "_annotations.coco.json"
+    path.write_text(path.read_text().replace('"name": "ant"', '"name": "cat"'))
+    assert load_boxes(folder).class_names == ("cat", "dog")
+
+
+def test_every_file_of_coco_numbers_its_classes(tmp_path: Path) -> None:
+    folder = coco(tmp_path)
+    path = folder / "validation" / "_annotations.coco.json"
+    path.write_text(path.read_text().replace('"name": "cat"', '"name": "bird"'))
+    assert load_boxes(folder).class_names == ("cat", "dog")
+
+
+def test_labels_of_yolo_are_the_numbers_of_the_names(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "data")
+    (folder / "data.yaml").write_text("names: {'10': bird, '1': dog, '0': cat}\n")
+    (folder / "labels/train/b.txt").write_text("10 0.5 0.5 0.2 0.2\n2 0.5 0.5 0.2 0.2\n")
+    found = load_boxes(folder)
+    assert found.class_names == ("cat", "dog", "bird")
+    assert [row[4] for row in rows_of(found)["b"]] == [2]
+    content = (folder / "labels/train/b.txt").read_bytes()
+    (folder / "labels/train/b.txt").write_bytes(b"\xef\xbb\xbf" + content)
+    assert load_boxes(folder).notes == found.notes
+    assert "b.txt, box 2: its class is unknown" in found.notes[0]
 
 
 def test_sizes_are_those_of_the_upright_image(tmp_path: Path) -> None:

@@ -67,6 +67,29 @@ def test_splits_are_named_by_their_folders(tmp_path: Path) -> None:
     assert load_coco(tmp_path).splits == ("train", "validation")
 
 
+def test_splits_are_named_by_their_files(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "val"  # the name of the source is not a split
+    for split in ("train2014", "val2014"):
+        write(tmp_path / split, "a.json", [])
+        path = write(tmp_path, f"annotations/instances_{split}.json", [])
+        (path.parent / "a.png").unlink()
+    assert load_coco(tmp_path).splits == ("train", "validation")
+    write(tmp_path, "result.json", [])
+    with pytest.raises(ValueError, match=r"in a split, .*1 of 3 images without a split: a.png"):
+        load_coco(tmp_path)
+
+
+def test_every_file_numbers_its_classes(tmp_path: Path) -> None:
+    row = {"category_id": 3, "segmentation": SQUARE}
+    for split in ("train", "valid"):
+        path = write(tmp_path, f"{split}/_annotations.coco.json", [row])
+    path.write_text(path.read_text().replace('"id": 3, "name": "cat"', '"id": 3, "name": "dog"'))
+    found = load_coco(tmp_path)
+    assert found.class_names == ("background", "cat", "dog")
+    masks = [found.kind.read(target) for target in found.targets]  # type: ignore[attr-defined]
+    assert [mask.max() for mask in masks] == [1, 2]
+
+
 def test_missing_images_and_other_json_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "annotations.json", [])
     (tmp_path / "a.png").unlink()
@@ -98,6 +121,7 @@ def test_wrong_annotations_are_refused(
 def test_audit_names_images_whose_shapes_cannot_be_drawn(tmp_path: Path) -> None:
     rows = [{"category_id": 3, "segmentation": shape} for shape in ([], "polygon")]
     found = load_coco(write(tmp_path, "annotations.json", rows))
+    assert found.notes == ("Objects without a segmentation, which are background: 1.",)
     problem = found.kind.problem(found, 0, (6, 8))
     assert problem is not None
     assert "annotation 1 cannot be drawn" in problem

@@ -139,6 +139,15 @@ def test_labels_name_all_that_an_image_shows(table: Callable[[str], Path]) -> No
     assert examples.names == ("sub/3.png", "1.png", "2.png")
 
 
+def test_names_of_several_words_are_whole(table: Callable[[str], Path]) -> None:
+    path = table("file,red fox,red,fox\n1.png,1,0,0\n2.png,0,1,0\nsub/3.png,0,0,0\n")
+    assert load_table(path).class_names == ("red", "red fox")
+    path = table("file,labels\n1.png,apple scab\n2.png,apple rust\nsub/3.png,scab\n")
+    assert load_table(path).class_names == ("apple rust", "apple scab", "scab")
+    path = table("file,apple scab,apple rust,ok\n1.png,1,0,0\n2.png,0,1,0\nsub/3.png,0,0,0\n")
+    assert load_table(path).class_names == ("apple rust", "apple scab")
+
+
 def test_one_label_stays_one_whatever_it_contains(table: Callable[[str], Path]) -> None:
     examples = load_table(table("file,label,labels\n1.png,a|b,x\n2.png,c,y|z\n"))
     assert not examples.multi_label
@@ -197,6 +206,17 @@ def test_images_elsewhere_are_counted(table: Callable[[str], Path]) -> None:
     assert examples.read(1) == (inside / "2.png").read_bytes()
     beside.write_text(f"file,label\n../1.png,a\n{beside.parent}/..a.png,a\n")
     assert load_table(beside).notes == (f"1 image lies outside of {beside.parent}.",)
+
+
+@pytest.mark.parametrize("place", ["rose/", "ROSE/", "{folder}/rose/"])
+def test_a_missing_image_is_not_replaced_by_that_of_another_folder(
+    place: str, table: Callable[[str], Path], write: Callable[..., Path]
+) -> None:
+    path = table("")
+    write(path.parent, ["daisy/5.png", "rose/6.png"])
+    path.write_text(f"file,label\n{place.format(folder=path.parent)}5.png,a\n/other/6.png,b\n")
+    with pytest.raises(ValueError, match=r"Received: 1 missing files, starting with .*5.png"):
+        load_table(path)
 
 
 def test_name_that_is_too_long_is_missing(table: Callable[[str], Path]) -> None:

@@ -56,6 +56,35 @@ def test_one_table_in_many_forms(tmp_path: Path, text: str, notes: tuple[str, ..
 
 
 @pytest.mark.parametrize(
+    ("cells", "expected", "note"),
+    [
+        (("a;b", "a", "b"), ["a|b", "a", "b"], "are separated by ';'."),
+        (("a b", "b", ""), ["a b", "b", ""], "contain ' ', because not all parts occur alone"),
+        (("5 17", "5", "3 4"), ["5|17", "5", "3|4"], "are separated by ' '."),
+        (("a b|c", "a", "b"), ["a b|c", "a", "b"], ""),
+    ],
+)
+def test_separator_of_names_that_occur_alone(
+    cells: tuple[str, ...], expected: list[str], note: str, tmp_path: Path
+) -> None:
+    text = "".join(f"{i}.png,{cell}\n" for i, cell in enumerate(cells))
+    rows, notes = read(tmp_path / "t.csv", f"file,labels\n{text}")
+    assert [row["labels"] for row in rows] == expected
+    assert len(notes) == bool(note)
+    assert note in "".join(notes)
+
+
+def test_names_of_columns_and_of_lists_are_whole(tmp_path: Path) -> None:
+    text = "file,red,car,red car\n1.png,0,0,1\n2.png,1,0,0\n3.png,0,0,0"
+    rows, _ = read(tmp_path / "t.csv", text)
+    assert [row["labels"] for row in rows] == ["red car", "red", ""]
+    lines = "".join(f'{{"file": "1.png", "labels": ["{name}"]}}\n' for name in ("a b", "a", "b"))
+    rows, notes = read(tmp_path / "t.jsonl", lines)
+    assert [row["labels"] for row in rows] == ["a b", "a", "b"]
+    assert notes == ()
+
+
+@pytest.mark.parametrize(
     ("encoding", "mark", "note"),
     [
         (

@@ -48,6 +48,16 @@ def test_files_of_the_same_name_are_a_pair(folder: Path) -> None:
         data.load(folder)
 
 
+def test_endings_of_masks_may_be_those_of_images(folder: Path) -> None:
+    for name in ("e_L", "e_R", "f_label"):
+        write(folder, name)
+    (folder / "masks" / "f_label.png").rename(folder / "masks" / "f_label_mask.png")
+    assert len(load_masks(folder)) == 7
+    shutil.copy(folder / "masks" / "a.png", folder / "masks" / "a_mask.png")
+    with pytest.raises(ValueError, match=r"must have an image .* 1 of 8: masks/a_mask.png"):
+        load_masks(folder)
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_splits_lie_above_or_below(inside: bool, tmp_path: Path) -> None:
     for split in ("train", "validation"):
@@ -64,9 +74,9 @@ def test_no_image_is_left_out_without_a_message(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"must have a mask .* none for 1 of 5: images/b.png"):
         load_masks(folder)
     (folder / "images" / "b.png").unlink()
-    write(folder, "train/e")  # others are in no split
-    assert load_masks(folder).splits is None
-    assert len(load_masks(folder)) == 5
+    write(folder, "train2014/e")
+    with pytest.raises(ValueError, match=r"in a split, .*4 of 5 images without a split: images/a"):
+        load_masks(folder)
 
 
 def test_two_classes_of_0_and_255(folder: Path) -> None:
@@ -74,6 +84,15 @@ def test_two_classes_of_0_and_255(folder: Path) -> None:
         write(folder, name, value=255)
     found = load_masks(folder)
     assert found.kind.read(found.targets[0])[0].tolist() == [1] * 8  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("value", [1, 255])
+def test_the_first_masks_may_have_no_object(value: int, tmp_path: Path) -> None:
+    for number in range(21):
+        write(tmp_path, f"{number:02d}", value=0 if number < 20 else value)
+    (tmp_path / "classes.txt").write_text("ground\nroof\n")
+    found = load_masks(tmp_path)
+    assert found.kind.read(found.targets[20])[0].tolist() == [1] * 8  # type: ignore[attr-defined]
 
 
 def test_tables_of_colors(folder: Path) -> None:
@@ -85,6 +104,9 @@ def test_tables_of_colors(folder: Path) -> None:
     assert found.kind.read(found.targets[0])[0].tolist() == [1] * 8  # type: ignore[attr-defined]
     (folder / "labelmap.txt").write_text("ground:0,0::\n")
     with pytest.raises(ValueError, match=r"labelmap.txt"):
+        load_masks(folder)
+    (folder / "class_dict.csv").write_text("name, r, g, b\nground,0,0\n")
+    with pytest.raises(ValueError, match=r"Lines must be .*class_dict.csv \(TypeError"):
         load_masks(folder)
 
 

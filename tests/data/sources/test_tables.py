@@ -46,6 +46,22 @@ def test_classes_columns_and_notes_of_splits_are_joined(tmp_path: Path, write: W
     assert dict(examples.ignored) == {}
 
 
+def test_splits_of_the_rows_go_before_that_of_the_table(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["1.png", "2.png", "3.png", "4.png"])
+    (tmp_path / "train.csv").write_text("file,label,split\n1.png,a,train\n2.png,b,val\n")
+    (tmp_path / "test.csv").write_text("file,label,split\n3.png,a,test\n4.png,b,test\n")
+    examples = load(tmp_path)
+    assert dict(zip(examples.names, examples.splits, strict=True)) == {
+        "1.png": "train",
+        "2.png": "validation",
+        "3.png": "test",
+        "4.png": "test",
+    }
+    (tmp_path / "train.csv").write_text("file,label,split\n1.png,a,val\n2.png,b,val\n")
+    with pytest.raises(ValueError, match=r"must be train in at least one row. .*train.csv"):
+        load(tmp_path)
+
+
 def test_one_and_several_classes_are_joined_as_several(tmp_path: Path, write: Write) -> None:
     write(tmp_path, ["train/1.png", "train/2.png", "valid/3.png"])
     (tmp_path / "train" / "_classes.csv").write_text("filename,a,b\n1.png,1,1\n2.png,0,1\n")
