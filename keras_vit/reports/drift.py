@@ -20,6 +20,7 @@ from scipy import stats
 from keras_vit import files, output_folder
 from keras_vit.arguments import text_table
 from keras_vit.data.pipeline import read_pixels
+from keras_vit.evaluation.statistics import exact_interval
 from keras_vit.export.predictor import Image, on_pixels, rows
 from keras_vit.models.out_of_distribution import last_results_of
 from keras_vit.tasks.classification.out_of_distribution import scored_network
@@ -105,8 +106,9 @@ def write_drift(
 ) -> Drift:
     """Compares new images with the held-out images of a classifier's run, and writes a page.
 
-    The intervals are those of the difference of two means (Welch's), and contain all true
-    differences together with a probability of at least 95% (Bonferroni's correction).
+    The intervals are those of the difference of two means (Welch's) or of two fractions
+    (Newcombe's, of exact intervals), and contain all true differences together with a probability
+    of at least 95% (Bonferroni's correction).
 
     Args:
         run: Folder of a complete run.
@@ -156,7 +158,7 @@ def write_drift(
         return {
             "out-of-distribution score": score[:, 0],
             "confidence": outputs.max(axis=1),
-            **{f"predicted as {name}": (predicted == k) * 1.0 for k, name in enumerate(classes)},
+            **{f"predicted as {name}": predicted == k for k, name in enumerate(classes)},
             **dict(zip(_NAMES, properties.T, strict=True)),
             "megapixels": sides.prod(axis=1) / 1e6,
             "width / height": sides[:, 0] / sides[:, 1],
@@ -191,13 +193,23 @@ def _sides(image: Any) -> tuple[int, int]:
 
 
 def _change(name: str, old: np.ndarray, new: np.ndarray, rows: int) -> Change:
-    """Computes the interval of the difference of two means, one of `rows` intervals."""
+    """Computes the interval of the difference of two means, one of `rows` intervals.
+
+    Reference: R. G. Newcombe, "Interval estimation for the difference between independent
+    proportions", Statistics in Medicine 17 (1998); with exact intervals, since Wilson's are too
+    short for rare classes
+    """
+    level = 1 - (1 - _CONFIDENCE_LEVEL) / rows
     low = high = new.mean() - old.mean()
-    if np.ptp(old) or np.ptp(new):  # without spread SciPy's test is not defined
+    if old.dtype == bool:  # few images may all be True or False, without spread for Welch's test
+        (old_low, old_high), (new_low, new_high) = (exact_interval(x, level) for x in (old, new))
+        low -= np.hypot(new.mean() - new_low, old_high - old.mean())
+        high += np.hypot(new_high - new.mean(), old.mean() - old_low)
+    elif np.ptp(old) or np.ptp(new):  # without spread SciPy's test is not defined
         # One of the two samples may have no spread.
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             test = stats.ttest_ind(new, old, equal_var=False)
-        low, high = test.confidence_interval(1 - (1 - _CONFIDENCE_LEVEL) / rows)
+        low, high = test.confidence_interval(level)
     return Change(name, float(old.mean()), float(new.mean()), float(low), float(high))
 
 

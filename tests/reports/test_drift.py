@@ -30,6 +30,29 @@ def test_interval_is_that_of_welchs_test() -> None:
     assert _change("size", old + 100, new, rows=10).clear
 
 
+def test_intervals_of_fractions_are_those_of_newcombe() -> None:
+    old, new = np.arange(100) < 50, np.zeros(2, bool)
+    found = _change("predicted as red", old, new, rows=1)
+    # Exact intervals: 0.3983 to 0.6017 of 50 in 100, 0 to 1 - 0.025 ** (1 / 2) of 0 in 2.
+    high = np.hypot(1 - np.sqrt(0.025), 0.5 - 0.39832) - 0.5
+    assert (found.low, found.high) == pytest.approx((-0.60168, high), abs=1e-5)
+    assert not found.clear
+    assert _change("predicted as red", old, np.zeros(50, bool), rows=10).clear
+
+
+@pytest.mark.parametrize(
+    ("classes", "images"),
+    [(2, 2), (10, 10), (30, 10)],  # measured: 0; with Welch's intervals: 0.48, 1, 1
+)
+def test_few_images_without_drift_are_not_different(classes: int, images: int) -> None:
+    generator, wrong = np.random.default_rng(0), 0
+    for _ in range(50):
+        old, new = (generator.integers(0, classes, number) for number in (500, images))
+        changes = [_change("", old == k, new == k, rows=classes + 8) for k in range(classes)]
+        wrong += any(change.clear for change in changes)
+    assert wrong <= 2
+
+
 def test_text_marks_what_is_different() -> None:
     changes = (Change("confidence", 0.9, 0.6, -0.4, -0.2), Change("contrast", 0.2, 0.2, -0.1, 0.1))
     lines = Drift(changes, 50, ()).text().splitlines()
