@@ -10,6 +10,7 @@ from scipy import stats
 
 from keras_vit import training
 from keras_vit.reports.drift import Change, Drift, _change, write_drift
+from keras_vit.storage.packing import pack
 from tests.cli.commands import Call
 from tests.cli.conftest import call as call
 from tests.training.conftest import nano as nano
@@ -80,7 +81,17 @@ def test_dark_images_are_different(nano: str, tmp_path: Path, call: Call) -> Non
     assert rows["brightness"]["after"] == pytest.approx(rows["brightness"]["before"] / 3, rel=0.1)
     assert not rows["width / height"]["different"]
     assert rows["predicted as red"]["after"] + rows["predicted as blue"]["after"] == 1
+    pack(new, tmp_path / "packed", processes=1, progress=False)
+    assert call("drift", tmp_path / "run", tmp_path / "packed", "--out", tmp_path / "again")[0] == 0
+    packed = json.loads((tmp_path / "again" / "drift.json").read_text())
+    assert packed["changes"] == stored["changes"]
+    assert [name.rpartition("/")[2] for name in packed["unreadable"]] == ["broken.png"]
     page = (tmp_path / "drift" / "index.html").read_text()
     assert page.count("<figure>") == 24
     with pytest.raises(ValueError, match="`images` must contain two readable images or more"):
         write_drift(tmp_path / "run", [new / "broken.png"], tmp_path / "other")
+    turned, exif = tmp_path / "turned.jpg", PIL.Image.Exif()
+    exif[0x0112] = 6
+    PIL.Image.new("RGB", (12, 9)).save(turned, exif=exif)
+    changes = write_drift(tmp_path / "run", [turned, turned], tmp_path / "other").changes
+    assert next(c for c in changes if c.name == "width / height").after == 0.75  # as it is shown
