@@ -44,7 +44,11 @@ def evaluate(
         ),
     ] = False,
     out: Annotated[
-        Path | None, opt.option("Output folder for evaluation.json and the plot.")
+        Path | None,
+        opt.option(
+            "Output folder for evaluation.json and the plot.",
+            show_default="the run for its validation images, otherwise evaluation",
+        ),
     ] = None,
     report: Annotated[
         Path | None,
@@ -68,7 +72,8 @@ def evaluate(
     check_model(model, constructor)
     if data is None and constructor is None and model.suffix == ".keras" and model.is_file():
         raise ValueError(f"`--data` must be given unless `RUN` is a run. Received: {model}")
-    out = out or (model if data is None and model.is_dir() else Path("evaluation"))
+    held_out = data is None and part in (None, "validation") and model.is_dir()
+    out = out or (model if held_out else Path("evaluation"))
     opt.check_out("--out", out, _EVALUATION)
     opt.check_out("--report", report, _REPORT)
     start_keras()

@@ -128,6 +128,14 @@ def wilson(num_correct: int, total: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
+def exact_interval(values: np.ndarray, level: float) -> tuple[float, float]:
+    """Returns the Clopper-Pearson interval of the proportion of True in an array."""
+    count, other, tail = values.sum(), (~values).sum(), (1 - level) / 2
+    ends = stats.beta.ppf((tail, 1 - tail), (count, count + 1), (other + 1, other))
+    low, high = np.where(np.isnan(ends), (0, 1), ends)  # NaN at a proportion of 0 or 1
+    return float(low), float(high)
+
+
 def better_than_guessing(correct: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
     """Returns whether predictions are significantly better than guessing."""
     chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import filelock
 import numpy as np
 import tensorflow as tf
 
@@ -54,13 +55,18 @@ def add_class(
             "`source` must be a model exported with `prototypes` (`keras-vit export "
             f"--prototypes`). Received: {os.fspath(source)}, without {EXTRA}/{FILE}"
         )
-    classes = ClassRows.parse(path.read_bytes(), path)
     name = " ".join(name.split())
-    if not name or name in classes.names:
-        raise ValueError(
-            "`name` must not be empty, or one of the classes "
-            f"{', '.join(classes.names)}. Received: name={name!r}"
-        )
+
+    def others() -> ClassRows:
+        classes = ClassRows.parse(path.read_bytes(), path)
+        if not name or name in classes.names:
+            raise ValueError(
+                "`name` must not be empty, or one of the classes "
+                f"{', '.join(classes.names)}. Received: name={name!r}"
+            )
+        return classes
+
+    others()
     if not images:
         raise ValueError("`images` must contain at least one image. Received: none")
     signatures = signatures_of(folder, trust)
@@ -80,6 +86,8 @@ def add_class(
         vectors.append(vector)
     mean = np.mean(vectors, axis=0, keepdims=True)
     rows = signatures["class_rows"](features=tf.constant(mean))["rows"].numpy()
-    extended = ClassRows((*classes.names, name), np.concatenate([classes.rows, rows]))
-    files.write_bytes(path, extended.to_bytes())
+    with filelock.FileLock(path.with_name(f".{FILE}.lock")):
+        classes = others()  # another process may have added a class meanwhile
+        extended = ClassRows((*classes.names, name), np.concatenate([classes.rows, rows]))
+        files.write_bytes(path, extended.to_bytes())
     return path

@@ -6,7 +6,6 @@ Letters: N images; Q measured quantities.
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import warnings
 from collections.abc import Sequence
@@ -14,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL.Image
+import tensorflow as tf
 from scipy import stats
 
 from keras_vit import files, output_folder
 from keras_vit.arguments import text_table
+from keras_vit.data.image_reading import upright_sides
 from keras_vit.data.pipeline import read_pixels
-from keras_vit.export.predictor import Image, compute_outputs, pixel_functions
+from keras_vit.evaluation.statistics import exact_interval
+from keras_vit.export.predictor import Image, compute_outputs, encode, pixel_functions
 from keras_vit.models.out_of_distribution import last_results_of
+from keras_vit.storage.paths import StoredFile
 from keras_vit.tasks.classification.out_of_distribution import scored_network
 from keras_vit.tasks.registry import trained_model
 from keras_vit.tasks.run_data import Run
@@ -97,7 +99,7 @@ class Drift:
 
 def write_drift(
     run: str | os.PathLike[str],
-    images: Sequence[str | os.PathLike[str]],
+    images: Sequence[str | os.PathLike[str] | StoredFile],
     out: str | os.PathLike[str],
     *,
     batch_size: int = 32,
@@ -105,12 +107,13 @@ def write_drift(
 ) -> Drift:
     """Compares new images with the held-out images of a classifier's run, and writes a page.
 
-    The intervals are those of the difference of two means (Welch's), and contain all true
-    differences together with a probability of at least 95% (Bonferroni's correction).
+    The intervals are those of the difference of two means (Welch's) or of two fractions
+    (Newcombe's, of exact intervals), and contain all true differences together with a probability
+    of at least 95% (Bonferroni's correction).
 
     Args:
         run: Folder of a complete run.
-        images: Paths of the new images, at least two.
+        images: Paths of the new images, or files in packed shards or object storage, at least two.
         out: Output folder, new or written before, for `index.html` and `drift.json`.
         batch_size: Batch size.
         verbose: 0 is silent, 1 shows a progress bar for the training images.
@@ -151,23 +154,23 @@ def write_drift(
                 f"`images` must contain two readable images or more. Received: {len(values)}"
             )
         readable = [x for x, (_, problem) in zip(images, results, strict=True) if not problem]
-        sides = np.array([_sides(image) for image in readable], float)
+        contents = (tf.constant(encode(image)[0]) for image in readable)
+        sides = np.array([upright_sides(each, preprocessing).numpy() for each in contents], float)
         score, outputs, properties = np.split(values, (1, values.shape[1] - len(_NAMES)), axis=1)
         predicted, classes = outputs.argmax(axis=1), preprocessing.class_names or ()
         return {
             "out-of-distribution score": score[:, 0],
             "confidence": outputs.max(axis=1),
-            **{f"predicted as {name}": (predicted == k) * 1.0 for k, name in enumerate(classes)},
+            **{f"predicted as {name}": predicted == k for k, name in enumerate(classes)},
             **dict(zip(_NAMES, properties.T, strict=True)),
             "megapixels": sides.prod(axis=1) / 1e6,
-            "width / height": sides[:, 0] / sides[:, 1],
+            "width / height": sides[:, 1] / sides[:, 0],
         }, [problem for _, problem in results]
 
     old, _ = measure([held_out.read(i) for i in range(len(held_out))])
     new, problems = measure(images)
-    paths = [os.fspath(path) for path in images]
-    readable = [name for name, problem in zip(paths, problems, strict=True) if not problem]
-    unreadable = tuple(name for name, problem in zip(paths, problems, strict=True) if problem)
+    readable = [image for image, problem in zip(images, problems, strict=True) if not problem]
+    unreadable = tuple(str(x) for x, problem in zip(images, problems, strict=True) if problem)
     changes = tuple(_change(name, old[name], new[name], len(old)) for name in old)
     drift = Drift(changes, len(readable), unreadable)
     with output_folder.writing(out, "drift", ("index.html", "drift.json")):
@@ -186,23 +189,28 @@ def _properties(pixels: np.ndarray) -> list[np.ndarray]:
     return [gray.mean(axis=(1, 2)), gray.std(axis=(1, 2)), saturation, sum(edges)]
 
 
-def _sides(image: Any) -> tuple[int, int]:
-    with PIL.Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
-        return opened.size
-
-
 def _change(name: str, old: np.ndarray, new: np.ndarray, rows: int) -> Change:
-    """Computes the interval of the difference of two means, one of `rows` intervals."""
+    """Computes the interval of the difference of two means, one of `rows` intervals.
+
+    Reference: R. G. Newcombe, "Interval estimation for the difference between independent
+    proportions", Statistics in Medicine 17 (1998); with exact intervals, since Wilson's are too
+    short for rare classes
+    """
+    level = 1 - (1 - _CONFIDENCE_LEVEL) / rows
     low = high = new.mean() - old.mean()
-    if np.ptp(old) or np.ptp(new):  # without spread SciPy's test is not defined
+    if old.dtype == bool:  # few images may all be True or False, without spread for Welch's test
+        (old_low, old_high), (new_low, new_high) = (exact_interval(x, level) for x in (old, new))
+        low -= np.hypot(new.mean() - new_low, old_high - old.mean())
+        high += np.hypot(new_high - new.mean(), old.mean() - old_low)
+    elif np.ptp(old) or np.ptp(new):  # without spread SciPy's test is not defined
         # One of the two samples may have no spread.
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             test = stats.ttest_ind(new, old, equal_var=False)
-        low, high = test.confidence_interval(1 - (1 - _CONFIDENCE_LEVEL) / rows)
+        low, high = test.confidence_interval(level)
     return Change(name, float(old.mean()), float(new.mean()), float(low), float(high))
 
 
-def _page(drift: Drift, names: Sequence[str], scores: np.ndarray, preprocessing: Any) -> str:
+def _page(drift: Drift, images: Sequence[Image], scores: np.ndarray, preprocessing: Any) -> str:
     different = [change.name for change in drift.changes if change.is_different]
     intro = (
         f"{drift.images} new images, compared with the held-out images of the run. Different: "
@@ -212,10 +220,10 @@ def _page(drift: Drift, names: Sequence[str], scores: np.ndarray, preprocessing:
     rows = [change.row() for change in drift.changes]
     sections = [Section("changes", "Differences", [paragraph(intro), table(_TABLE_HEADER, rows)])]
     indices = np.argsort(-scores, kind="stable")[:_NUM_SHOWN]
-    contents = [Path(names[i]).read_bytes() for i in indices]
+    contents = [encode(images[i])[0] for i in indices]
     pixels = preprocessing.to_rgb(read_pixels(contents, preprocessing))
     items = [
-        ([image], f"score {scores[i]:.2f}: {names[i]}")
+        ([image], f"score {scores[i]:.2f}: {images[i]!s}")
         for image, i in zip(pixels, indices, strict=True)
     ]
     title = "New images with the highest out-of-distribution scores"

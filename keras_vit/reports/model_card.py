@@ -62,7 +62,8 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         Path of the card.
 
     Raises:
-        ValueError: If the run is not complete, or the folder contains a README.md or other figures.
+        ValueError: If the run is not complete, its evaluation.json is not of its held-out images,
+            or the folder contains a README.md or other figures.
 
     Examples:
         >>> from keras_vit.training import Recipe, RunConfig, train
@@ -104,11 +105,14 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     kind = "vision-transformer" if models.has_config(model) else "convolutional"
     try:
         scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
+        if "images" in scores and scores["images"] != "held out":
+            raise ValueError(f"the images are {scores['images']}")
         front = _front_matter(name, task.pipeline_tag, [kind, config.model], license_, scores)
         metrics = _metrics(scores) if classifier else _numbers(scores)
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(
-            "`run` must have a complete evaluation.json; `keras-vit evaluate` writes it. Received: "
+            "`run` must have a complete evaluation.json, of its held-out images; "
+            "`keras-vit evaluate RUN` writes it. Received: "
             f"{source.evaluation}: {type(error).__name__}: {error}"
         ) from error
     sections = [

@@ -126,6 +126,18 @@ def test_evaluate_of_a_folder_of_splits_takes_one(
     assert found["images"].startswith(f"the {name} split")
 
 
+def test_evaluate_of_other_parts_leaves_the_evaluation_of_the_run(
+    run: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = (run / "evaluation.json").read_bytes()
+    code, output, _ = call("evaluate", run, "--part", "train")
+    assert (code, "Written: evaluation/evaluation.json" in output) == (0, True)
+    assert (run / "evaluation.json").read_bytes() == before
+    found = json.loads((tmp_path / "evaluation" / "evaluation.json").read_text())
+    assert (found["images"], found["num_examples"]) == ("the train split", 26)
+
+
 def test_evaluate_needs_a_split_that_is_there(
     run: Path, photos: Path, call: Call, tmp_path: Path
 ) -> None:

@@ -174,6 +174,19 @@ def test_a_run_is_tested_with_its_own_recipe(tmp_path: Path) -> None:
     assert all(variable.trainable for variable in model.weights)
 
 
+def test_a_run_of_another_network_is_tested(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    recipe = Recipe(optimizer="adamw", learning_rate=3e-3, epochs=7, batch_size=10)
+    run.write_config(RunConfig("digits", "MobileNetV2", recipe=recipe), {"training_examples": 95})
+    model = solve()  # without a configuration of this package, as networks of keras.applications
+    before = [w.copy() for w in model.get_weights()]
+    found = check(model, run=run)
+    assert "steps of AdamW, with a new classifier" in found.evidence
+    assert found.numbers["lowest_loss"] < 0.9
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 @pytest.mark.parametrize(("momentum", "images", "found"), [
     (0.9999, 2000, True), (0.9, 2000, False), (0.0, 2000, False), (0.9999, None, False),
 ])  # fmt: skip

@@ -5,7 +5,12 @@ import pytest
 from scipy import stats
 
 from keras_vit.evaluation import mcnemar, mean_interval
-from keras_vit.evaluation.statistics import better_than_guessing, clearly_better, wilson
+from keras_vit.evaluation.statistics import (
+    better_than_guessing,
+    clearly_better,
+    exact_interval,
+    wilson,
+)
 
 
 def test_mcnemar_of_a_case_worked_by_hand() -> None:
@@ -62,6 +67,13 @@ def test_mean_interval_of_equal_numbers_is_a_point() -> None:
 )
 def test_wilson_interval(right: int, total: int, expected: tuple[float, float]) -> None:
     assert wilson(right, total) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("right", [0, 3, 10])
+def test_exact_interval_is_that_of_scipy(right: int) -> None:
+    expected = stats.binomtest(right, 10).proportion_ci(0.99, method="exact")
+    found = exact_interval(np.arange(10) < right, 0.99)
+    assert found == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
 def test_better_than_guessing_needs_more_than_luck() -> None:

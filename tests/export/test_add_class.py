@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from benchmarks.session import signatures_of
 from keras_vit import data, export, training
+from keras_vit.export import load
 from keras_vit.tasks.class_rows import ClassRows
 from tests.cli.commands import Call
 from tests.cli.conftest import call as call
@@ -110,6 +111,20 @@ def test_what_cannot_be_added_is_refused(serving: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`images` must contain at least one image"):
         export.add_class(serving, "four", [])
     assert len(ClassRows.parse((serving / "vit/1/assets.extra/classes.pb").read_bytes()).names) == 2
+
+
+def test_class_that_another_process_adds_meanwhile_is_kept(
+    serving: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(folder: Path, trust: bool) -> dict:
+        monkeypatch.undo()
+        export.add_class(serving, "six", images(NEW[5:10]))
+        return load.signatures_of(folder, trust)
+
+    module = sys.modules[export.add_class.__module__]
+    monkeypatch.setattr(module, "signatures_of", meanwhile)
+    path = export.add_class(serving, "four", images(NEW[:5]))
+    assert ClassRows.parse(path.read_bytes()).names == ("0", "1", "six", "four")
 
 
 SERVER = """

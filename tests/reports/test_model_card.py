@@ -95,6 +95,17 @@ def test_card_of_a_damaged_evaluation(content: str, run: Path, tmp_path: Path) -
         write_card(tmp_path / "run")
 
 
+@pytest.mark.parametrize("images", ["held out", "the test split"])
+def test_card_is_of_held_out_images_only(images: str, run: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(run, tmp_path / "run") / "evaluation.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "images": images}))
+    if images == "held out":
+        assert write_card(path.parent).is_file()
+        return
+    with pytest.raises(ValueError, match=r"of its held-out images; .* the test split"):
+        write_card(path.parent)
+
+
 @pytest.mark.parametrize(
     ("weights", "model", "license", "said"),
     [

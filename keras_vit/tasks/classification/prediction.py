@@ -69,9 +69,10 @@ class Prediction(task.Prediction):
         """
         if not self.ok:
             return self.message
-        probabilities = dict(zip(self.top_labels, self.top_scores, strict=True))
-        labels = self.top_labels[:top] if self.present is None else self.present
-        scores = [f"{n} {probabilities[n]:.4f}" if n in probabilities else n for n in labels]
+        best = [f"{n} {p:.4f}" for n, p in zip(self.top_labels, self.top_scores, strict=True)]
+        texts = dict(zip(self.top_labels, best, strict=True))
+        present = [texts.get(name, name) for name in self.present or ()]
+        scores = best[:top] if self.present is None else present
         if self.set is not None:
             scores.append(f"set: {', '.join(self.set)}")
         if self.in_distribution is False:

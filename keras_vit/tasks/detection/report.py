@@ -173,24 +173,24 @@ def _as_coco(row: Any) -> list[float]:
 
 
 def errors_of(objects: np.ndarray, predicted: np.ndarray) -> tuple[int, int]:
-    """Returns the number of missed objects and of false alarms of an image."""
+    """Returns the number of missed objects and of false alarms of an image; crowds are neither."""
     from pycocotools import mask
 
-    objects = objects[objects[:, 5] < 1]
+    crowd = objects[:, 5] > 0
+    missed, alarms = ~crowd, 0
     predicted = predicted[predicted[:, 4] >= SHOWN_SCORE]
     predicted = predicted[np.argsort(-predicted[:, 4], kind="stable")]
     if not len(predicted) or not len(objects):
-        return len(objects), len(predicted)
+        return int(missed.sum()), len(predicted)
     boxes = [list(map(_as_coco, rows)) for rows in (predicted, objects)]
-    ious = np.asarray(mask.iou(*boxes, [0] * len(objects)))
-    ious = np.where(predicted[:, 5:6] == objects[:, 4], ious, 0)
-    num_matched = 0
-    for row in ious:
-        match = row.argmax()
-        if row[match] >= _MIN_IOU:
-            num_matched += 1
-            ious[:, match] = 0
-    return len(objects) - num_matched, len(predicted) - num_matched
+    ious = np.asarray(mask.iou(*boxes, crowd.tolist()))  # of a crowd: the fraction inside
+    overlaps = np.where(predicted[:, 5:6] == objects[:, 4], ious, 0) >= _MIN_IOU
+    for row, found in zip(ious, overlaps, strict=True):
+        if (found & missed).any():
+            missed[np.where(found & missed, row, 0).argmax()] = False
+        else:
+            alarms += not (found & crowd).any()
+    return int(missed.sum()), alarms
 
 
 def _mean(values: np.ndarray) -> float:

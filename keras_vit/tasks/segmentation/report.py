@@ -91,8 +91,9 @@ class SegmentationReport:
 
     @property
     def boundary_f1(self) -> float:
-        """Mean boundary F1 of the classes that occur."""
-        return float(np.nanmean([row.boundary_f1 for row in self.per_class]))
+        """Mean boundary F1 of the classes with boundaries; NaN if there are none."""
+        scores = [row.boundary_f1 for row in self.per_class if row.boundary_f1 == row.boundary_f1]
+        return float(np.mean(scores)) if scores else float("nan")
 
     @functools.cached_property
     def interval(self) -> tuple[float, float]:
@@ -124,13 +125,13 @@ class SegmentationReport:
         return "\n".join([first, *text_table(self.table(), "<>>>>")])
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the result as a dictionary; scores of absent classes are None."""
+        """Returns the result as a dictionary; scores of absent classes or boundaries are None."""
         return {
             "num_examples": len(self.counts),
             "mean_iou": self.mean_iou,
             "mean_iou_interval": list(self.interval),
             "pixel_accuracy": self.pixel_accuracy,
-            "boundary_f1": self.boundary_f1,
+            "boundary_f1": self.boundary_f1 if self.boundary_f1 == self.boundary_f1 else None,
             "per_class": json_rows(self.per_class),
         }
 
@@ -173,6 +174,8 @@ def _boundaries(true: np.ndarray, predicted: np.ndarray, size: int) -> np.ndarra
     scores = np.full((2, size), np.nan)
     for label in np.unique(true[true != IGNORED]):
         edges = [_edge(mask == label) for mask in (true, predicted)]
+        if not np.any(edges):  # the whole image, in both
+            continue
         near = [ndimage.maximum_filter(edge, window) for edge in edges]
         for row, (edge, other) in enumerate(((edges[1], near[0]), (edges[0], near[1]))):
             scores[row, label] = other[edge].mean() if edge.any() else 0.0

@@ -58,6 +58,11 @@ def test_text_is_a_line(changes: dict, text: str) -> None:
     assert Prediction(probabilities, ("rose", "daisy"), (0.6, 0.4), **changes).text() == text
 
 
+def test_text_has_the_probabilities_of_classes_of_the_same_name() -> None:
+    prediction = Prediction(np.array([0.1, 0.7, 0.2]), ("crane", "crane", "owl"), (0.7, 0.2, 0.1))
+    assert prediction.text() == "crane 0.7000   crane 0.2000   owl 0.1000"
+
+
 def test_text_names_as_many_as_asked() -> None:
     prediction = Prediction(np.array([0.4, 0.6]), ("rose", "daisy"), (0.6, 0.4))
     assert prediction.text(top=1) == "rose 0.6000"

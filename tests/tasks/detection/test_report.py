@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_vit.tasks.detection.report import DetectionReport
+from keras_vit.tasks.detection.report import DetectionReport, errors_of
 
 pytest.importorskip("pycocotools", reason="needs the extra coco")
 Pairs = list[tuple[np.ndarray, np.ndarray]]
@@ -80,6 +80,25 @@ def test_misses_and_false_alarms_are_counted() -> None:
     assert "1 of 2 objects missed, 2 false alarms" in report.text()
     assert [row["ap50"] for row in report.to_json()["per_class"]][2] is None
     assert report.counts.tolist() == [1, 1, 0]
+
+
+def test_boxes_in_crowds_are_no_false_alarms() -> None:
+    true = np.array([[0, 0, 50, 50, 0, 1], [0, 0, 10, 10, 0, 0]], "f")
+    found = np.array(
+        [
+            [0, 0, 10, 11, 0.9, 0],  # the object, which is also in the crowd
+            [20, 20, 30, 30, 0.8, 0],
+            [30, 20, 40, 30, 0.7, 0],
+            [20, 20, 30, 30, 0.6, 1],  # another class
+            [45, 45, 60, 60, 0.5, 0],  # hardly in it
+        ],
+        "f",
+    )
+    assert errors_of(true, found) == (0, 2)
+    assert errors_of(true[:1], found) == (0, 2)
+    assert errors_of(true[:1], found[:0]) == (0, 0)
+    report = DetectionReport.of(["a", "b"], [(true, found[:3])])
+    assert report.ap50 == pytest.approx(1)  # as COCO scores them
 
 
 def test_images_without_objects_have_no_precision() -> None:

@@ -57,3 +57,13 @@ def test_boundary_f1_allows_a_distance() -> None:
         scores.append(report.boundary_f1)
     assert scores[0] == scores[1] == 1
     assert 0.4 < scores[2] < 0.8  # the horizontal edges are right
+
+
+def test_images_of_one_class_have_no_boundary() -> None:
+    single, halves = np.zeros((7, 9), np.uint8), np.arange(63, dtype=np.uint8).reshape(7, 9) // 32
+    report = SegmentationReport.of(("a", "b"), [(single, single), (halves, halves)])
+    assert report.boundary_f1 == 1
+    assert SegmentationReport.of(("a", "b"), [(single, halves)]).boundary_f1 == 0
+    report = SegmentationReport.of(("a", "b"), [(single, single)])
+    assert np.isnan(report.boundary_f1)
+    assert report.to_json()["boundary_f1"] is None
