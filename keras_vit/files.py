@@ -74,7 +74,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Writes `content` as indented JSON, atomically."""
+    """Writes `content` as indented JSON, atomically, with null for NaN and infinity."""
+    content = json.loads(json.dumps(content), parse_constant=lambda _: None)
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 

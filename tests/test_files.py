@@ -165,6 +165,8 @@ def test_write_json(tmp_path: Path) -> None:
     assert text.startswith('{\n  "epochs": 3')
     assert text.endswith("}\n")
     assert json.loads(text) == {"epochs": 3, "labels": ["Gänseblümchen"]}
+    write_json(tmp_path / "b.json", {"r2": float("nan"), "loss": [float("inf"), 0.5]})
+    assert json.loads((tmp_path / "b.json").read_text()) == {"r2": None, "loss": [None, 0.5]}
 
 
 def test_write_text_keeps_the_earlier_file(tmp_path: Path) -> None:

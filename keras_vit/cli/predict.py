@@ -275,11 +275,12 @@ def _write(
     def rows_from(start: int) -> Iterator[tuple[list[dict[str, Any]], bool]]:
         remaining, console = images[start:], Console(stderr=True)
         predictions = track(predict(remaining), "Predicting", len(remaining), console=console)
-        for path, prediction in zip(map(str, remaining), predictions, strict=True):
+        pairs = zip(remaining, predictions, strict=True)
+        for number, (image, prediction) in enumerate(pairs, start + 1):
             if write_pictures:
-                write_pictures(folder, path, prediction)
+                write_pictures(folder, number, image, prediction)
             message = prediction.message if hasattr(prediction, "message") else prediction[1]
-            yield table_rows(path, prediction), not message
+            yield table_rows(image if write_pictures else str(image), prediction), not message
 
     names_hash = hashlib.sha256()
     for image in images:

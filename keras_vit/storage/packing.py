@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 
 from keras_vit import arguments, output_folder
+from keras_vit.constants import IMAGE_FOLDERS, MASK_FOLDERS
 from keras_vit.files import atomic_path, naming_full_disk, without_folders, write_json
 from keras_vit.image_conversion import workers
 from keras_vit.storage.errors import INDEX
@@ -124,15 +125,21 @@ def pack(
     files = data_files(folder)
     if not any(files.values()):
         raise ValueError(f"`source` must contain images. Received: {source}, {len(files)} files")
-    sizes = [(folder / name).stat().st_size for name in files]
+    folders = {part.lower() for name in files for part in name.split("/")[:-1]}
+    if max_side and folders & {*IMAGE_FOLDERS} and folders & {*MASK_FOLDERS}:
+        raise ValueError(
+            "`max_side` must be left out for images with masks or boxes, which are not downscaled. "
+            f"Received: max_side={max_side}, {source}"
+        )
+    stats = [(folder / name).stat() for name in files]
+    sizes = [stat.st_size for stat in stats]
     plan = {
         "source": without_folders(str(source)),
         "max_side": max_side,
         "shard_bytes": shard_bytes,
         "files": len(files),
-        "listing": hashlib.sha256(
-            json.dumps([*zip(files, sizes, strict=True)], ensure_ascii=True).encode()
-        ).hexdigest(),
+        "listing": _sha256([*zip(files, sizes, strict=True)]),
+        "modified": _sha256([stat.st_mtime for stat in stats]),
     }
     shards = _divide_into_shards(list(files.items()), sizes, shard_bytes)
     parts = [functools.partial(_read_files, source, max_side, shard) for shard in shards]
@@ -159,7 +166,7 @@ def pack_parts(
     destination = Path(destination).resolve()
     plan_path = destination / _PLAN
     stored_plan = json.loads(plan_path.read_text()) if plan_path.is_file() else plan
-    if stored_plan != plan:
+    if stored_plan != {key: plan.get(key) for key in stored_plan}:  # earlier versions store less
         raise ValueError(
             "`destination` must be a new folder, or that of an interrupted call with the same "
             f"files and options. Received: {destination}, packed from {stored_plan['source']}"
@@ -227,6 +234,10 @@ def unpack(
                 )
     images, size = int(packed.images.sum()), int(packed.lengths.sum())
     return Packed(len(names), images, size, len(packed.sizes))
+
+
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
 
 def _divide_into_shards(

@@ -78,7 +78,9 @@ def infos_below(folder: AnyPath) -> dict[str, dict[str, Any]]:
     """Returns the `info` of each file below a folder that is not local, by relative name."""
     prefix = folder.path.strip("/") + "/" if folder.path.strip("/") else ""
     infos = folder.fs.find(folder.path, detail=True)
-    return {path.lstrip("/").removeprefix(prefix): info for path, info in infos.items()}
+    names = {path: path.lstrip("/").removeprefix(prefix) for path in infos}
+    # Without the empty objects that consoles create for folders.
+    return {name: infos[path] for path, name in names.items() if name and name[-1] != "/"}
 
 
 def as_array_value(path: AnyPath) -> Any:

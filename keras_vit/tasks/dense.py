@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +16,7 @@ from keras_vit.models import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
+from keras_vit.storage.paths import StoredFile
 from keras_vit.tasks.task import Details, Evaluation, Predictions, Table, Task, output_batches
 from keras_vit.visualization.drawing import save_figure, shorten, show, tiles
 
@@ -142,6 +142,8 @@ class DenseTask(Task):
         score = score_of(found)
         if close:
             return self.agree(found, expected.outputs, close), score
+        if np.isnan(score):  # without objects
+            return super().agreement(found, expected, close)
         agree = abs(score_of(expected.outputs) - score) <= _MAX_SCORE_LOSS
         return np.full(len(found), agree), score
 
@@ -149,25 +151,26 @@ class DenseTask(Task):
 class PictureTable(Table):
     """Table of predictions that also writes pictures of them."""
 
-    _num_written = 0  # images
+    _last: tuple[Any, Any] = None, None  # the last image and its pixels, for rows and pictures
 
-    def pictures(self, file: str, found: Any) -> dict[str, PIL.Image.Image]:
+    def pixels_of(self, file: Any, preprocessing: Preprocessing) -> np.ndarray:
+        """Returns the pixels of an image, a path or stored file (H, W, C), in [0, 255]."""
+        if file is not self._last[0]:
+            stored = isinstance(file, StoredFile)
+            content = file.read() if stored else files.read_file("file", file)
+            self._last = file, data.decode(content, preprocessing).numpy()
+        return self._last[1]
+
+    def pictures(self, file: Any, found: Any) -> dict[str, PIL.Image.Image]:
         """Returns the pictures of a readable image, by the end of their names."""
         raise NotImplementedError
 
-    def write_pictures(self, folder: Path, file: str, found: Any) -> None:
-        """Writes the pictures of an image, numbered and named as its file."""
-        self._num_written += 1
-        stem = f"{self._num_written:05d}_{Path(file).stem}"
+    def write_pictures(self, folder: Path, number: int, file: Any, found: Any) -> None:
+        """Writes the pictures of an image, numbered and named as its path or stored file."""
+        stem = f"{number:05d}_{Path(str(file)).stem}"
         for end, picture in (self.pictures(file, found) if found.ok else {}).items():
             with files.atomic_path(folder / f"{stem}{end}") as temporary:
                 picture.save(temporary)
-
-
-@functools.lru_cache(maxsize=1)  # both for the table and for the picture
-def pixels_of(file: str, preprocessing: Preprocessing) -> np.ndarray:
-    """Returns the pixels of an image file (H, W, C), in [0, 255]."""
-    return data.decode(files.read_file("file", file), preprocessing).numpy()
 
 
 def with_image_size(

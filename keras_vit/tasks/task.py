@@ -81,7 +81,7 @@ class Table:
     def rows(self, file: str, found: Any) -> list[dict[str, Any]]:
         """Returns the table rows of one image; missing values are None or omitted."""
         cells = self.cells(found) if found.ok else {"message": found.message}
-        return [{**dict.fromkeys(self.columns), "file": file, **cells}]
+        return [{**dict.fromkeys(self.columns), "file": str(file), **cells}]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -254,6 +254,11 @@ class Task:
         examples = examples.with_classes(preprocessing.class_names)
         outputs = network_outputs(network, preprocessing, examples, batch_size, verbose)
         return Predictions(examples.kind.loaded(examples), outputs, preprocessing)
+
+    @classmethod
+    def has_scores(cls) -> bool:
+        """Returns whether models are evaluated: `score` or `evaluate` is overridden."""
+        return cls.score is not Task.score or cls.evaluate is not Task.evaluate
 
     def score(self, predictions: Predictions) -> Result:
         """Computes the evaluation result of predictions."""

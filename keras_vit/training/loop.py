@@ -360,7 +360,7 @@ def _finish(
     """
     result = None
     names = ["last.keras"]
-    if task.monitor:
+    if task.has_scores():
         verbose = int(sys.stdout.isatty())  # no progress bars in log files
         evaluation = task.evaluate_run(run, validation, verbose=verbose)
         result = evaluation.result

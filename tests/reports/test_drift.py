@@ -37,8 +37,8 @@ def test_intervals_of_fractions_are_those_of_newcombe() -> None:
     # Exact intervals: 0.3983 to 0.6017 of 50 in 100, 0 to 1 - 0.025 ** (1 / 2) of 0 in 2.
     high = np.hypot(1 - np.sqrt(0.025), 0.5 - 0.39832) - 0.5
     assert (found.low, found.high) == pytest.approx((-0.60168, high), abs=1e-5)
-    assert not found.clear
-    assert _change("predicted as red", old, np.zeros(50, bool), rows=10).clear
+    assert not found.is_different
+    assert _change("predicted as red", old, np.zeros(50, bool), rows=10).is_different
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_few_images_without_drift_are_not_different(classes: int, images: int) -
     for _ in range(50):
         old, new = (generator.integers(0, classes, number) for number in (500, images))
         changes = [_change("", old == k, new == k, rows=classes + 8) for k in range(classes)]
-        wrong += any(change.clear for change in changes)
+        wrong += any(change.is_different for change in changes)
     assert wrong <= 2
 
 

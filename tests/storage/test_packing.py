@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -40,6 +42,8 @@ def test_pack_reads_and_unpack_writes_object_storage(tmp_path: Path, s3: str) ->
 
     source = write_dataset(tmp_path / "source", "voc")
     s3fs.S3FileSystem().put(f"{source}/", f"{s3}/voc", recursive=True)
+    for name in ("", "annotations/"):  # as a console creates a folder
+        s3fs.S3FileSystem().pipe_file(f"{s3}/voc/{name}", b"")
     pack(f"{s3}/voc", tmp_path / "p", processes=1, progress=False)
     s3fs.S3FileSystem().put(f"{tmp_path / 'p'}/", f"{s3}/packed", recursive=True)
     unpack(f"{s3}/packed", tmp_path / "u", progress=False)
@@ -78,6 +82,12 @@ def test_another_source_or_option_is_refused(tmp_path: Path) -> None:
     write_image(source / "rose" / "new.png", 9)
     with pytest.raises(ValueError, match="with the same files and options"):
         pack(source, tmp_path / "p", processes=1, progress=False)
+    (source / "rose" / "new.png").unlink()
+    path = source / "rose" / "notes.txt"
+    path.write_bytes(path.read_bytes()[::-1])  # of the same size
+    os.utime(path, (1e9, 1e9))
+    with pytest.raises(ValueError, match="with the same files and options"):
+        pack(source, tmp_path / "p", processes=1, progress=False)
     with pytest.raises(ValueError, match="`out` must be a new folder"):
         pack(source, source.parent, processes=1, progress=False)
     with pytest.raises(ValueError, match="`destination` must not be inside `source`"):
@@ -93,6 +103,18 @@ def test_max_side_shrinks_images_alone(tmp_path: Path) -> None:
         assert (image.size, image.format) == ((15, 10), "PNG")
     for name in ("damaged.png", "notes.txt"):
         assert (tmp_path / "u/rose" / name).read_bytes() == (source / "rose" / name).read_bytes()
+    source = write_dataset(tmp_path / "dense", "masks")
+    with pytest.raises(ValueError, match="`max_side` must be left out for images with masks"):
+        pack(source, tmp_path / "p2", max_side=15, processes=1, progress=False)
+
+
+def test_plan_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
+    source = write_dataset(tmp_path / "source", "folder")
+    pack(source, tmp_path / "p", processes=1, progress=False)
+    plan = json.loads((tmp_path / "p" / "packing.json").read_text())
+    del plan["modified"]
+    (tmp_path / "p" / "packing.json").write_text(json.dumps(plan))
+    pack(source, tmp_path / "p", processes=1, progress=False)
 
 
 def test_unpack_keeps_files_of_the_user(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import pytest
 
-from keras_vit import data
+from keras_vit import data, tasks
 from keras_vit.runs.config import RunConfig
 from keras_vit.tasks.run_data import Run
 from keras_vit.tasks.task import Task
@@ -28,6 +28,10 @@ def test_defaults_decide_nothing(tmp_path: Path) -> None:
     )
     assert task.inference_model(half).layers[-1].compute_dtype == "float32"
     assert task.monitor is None
+    assert not task.has_scores()
+    assert type("Scored", (Plain,), {"score": lambda self, predictions: None}).has_scores()
+    names = ("classification", "multi_label", "regression", "segmentation", "masked_patches")
+    assert [tasks.get(name).has_scores() for name in names] == [True] * 4 + [False]
     assert task.draw_training(Run(tmp_path), None, digits) == {}
     assert task.next_commands(Run("runs/a")) == ["keras-vit export runs/a --to runs/a/serving"]
     assert task.title(digits, 16) == "Training ViTMicro4 (plain) on 16 images"

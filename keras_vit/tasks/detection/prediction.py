@@ -16,7 +16,7 @@ import PIL.Image
 
 from keras_vit.data.geometry import centered_geometry, uncut_boxes
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.dense import PictureTable, pixels_of
+from keras_vit.tasks.dense import PictureTable
 from keras_vit.tasks.detection.figures import boxes_on
 from keras_vit.tasks.detection.report import SHOWN_SCORE
 from keras_vit.tasks.task import Prediction
@@ -130,23 +130,23 @@ class ObjectTable(PictureTable):
         super().__init__(["class", "score", "left", "top", "right", "bottom"])
         self._preprocessing = preprocessing
 
-    def rows(self, file: str, found: DetectionPrediction) -> list[dict[str, Any]]:
+    def rows(self, file: Any, found: DetectionPrediction) -> list[dict[str, Any]]:
         """Returns the rows of one image; one without objects has a row with its name alone."""
-        empty = {**dict.fromkeys(self.columns), "file": file, "message": found.message or None}
+        empty = {**dict.fromkeys(self.columns), "file": str(file), "message": found.message or None}
         return [
             {**empty, "class": found.names[label], "score": score}
             | dict(zip(("top", "left", "bottom", "right"), box, strict=True))
             for *box, score, label in self._objects(file, found, SHOWN_SCORE)
         ] or [empty]
 
-    def coco_rows(self, file: str, found: DetectionPrediction) -> list[dict[str, Any]]:
+    def coco_rows(self, file: Any, found: DetectionPrediction) -> list[dict[str, Any]]:
         """Returns the results of one image in the format of COCO, those of all scores.
 
         The image is numbered as its file, or named if that is not a number; classes count from 1.
 
         Reference: https://cocodataset.org/#format-results
         """
-        stem = Path(file).stem
+        stem = Path(str(file)).stem
         return [
             {
                 "image_id": int(stem) if stem.isdecimal() else stem,
@@ -157,15 +157,15 @@ class ObjectTable(PictureTable):
             for top, left, bottom, right, score, label in self._objects(file, found, 0)
         ]
 
-    def pictures(self, file: str, found: DetectionPrediction) -> dict[str, PIL.Image.Image]:
+    def pictures(self, file: Any, found: DetectionPrediction) -> dict[str, PIL.Image.Image]:
         """Returns the image with its boxes on it."""
-        image = pixels_of(file, self._preprocessing)
+        image = self.pixels_of(file, self._preprocessing)
         objects = found.objects(image.shape[:2])
         return {".jpg": PIL.Image.fromarray(boxes_on(image, objects, objects[:, 5], found.names))}
 
-    def _objects(self, file: str, found: DetectionPrediction, min_score: float) -> list[Any]:
+    def _objects(self, file: Any, found: DetectionPrediction, min_score: float) -> list[Any]:
         if not found.ok:
             return []
-        sides = pixels_of(file, self._preprocessing).shape[:2]
+        sides = self.pixels_of(file, self._preprocessing).shape[:2]
         objects = found.objects(sides, min_score)
         return [[*row[:5], int(row[5])] for row in objects.astype(float).round(4).tolist()]

@@ -13,7 +13,7 @@ import PIL.Image
 
 from keras_vit.data.class_maps import found_classes
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.dense import PictureTable, pixels_of
+from keras_vit.tasks.dense import PictureTable
 from keras_vit.tasks.segmentation.figures import overlay
 from keras_vit.tasks.task import Prediction
 from keras_vit.visualization.drawing import palette
@@ -59,9 +59,9 @@ class ShareTable(PictureTable):
         """Returns the fractions by name."""
         return found.shares
 
-    def pictures(self, file: str, found: SegmentationPrediction) -> dict[str, PIL.Image.Image]:
+    def pictures(self, file: Any, found: SegmentationPrediction) -> dict[str, PIL.Image.Image]:
         """Returns the mask of an image, with a palette, and the image with its mask on it."""
-        image = pixels_of(file, found.preprocessing)
+        image = self.pixels_of(file, found.preprocessing)
         classes, num_classes = found.class_map(*image.shape[:2]), len(self.columns) - 2
         mask = PIL.Image.fromarray(classes)
         mask.putpalette(palette(num_classes).ravel().tolist())

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import PIL.Image
 import pytest
 
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.storage.paths import StoredFile
 from keras_vit.tasks.detection.prediction import (
     MAX_OBJECTS,
     DetectionPrediction,
@@ -63,17 +65,23 @@ def test_prediction_counts_the_objects_of_each_class() -> None:
 
 
 def test_table_has_a_row_for_each_object(tmp_path: Path) -> None:
-    path = str(tmp_path / "7.png")
+    path = tmp_path / "7.png"
     PIL.Image.new("RGB", (20, 10)).save(path)
     output = np.array([[0, 0, 16, 16, 0.9, 0.1], [16, 0, 32, 32, 0.1, 0.2]], "f")
     reads = Preprocessing(size=(32, 32), class_names=("cat", "dog"), resize="squash")
     table, found = ObjectTable(reads), DetectionPrediction.of(output, reads)
     (row,) = table.rows(path, found)
     box = {"left": 0, "top": 0, "right": 10, "bottom": 5}
-    assert row == {"file": path, "class": "cat", "score": 0.9, **box, "message": None}
+    assert row == {"file": str(path), "class": "cat", "score": 0.9, **box, "message": None}
     results = table.coco_rows(path, found)
     assert results[0] == {"image_id": 7, "category_id": 1, "bbox": [0, 0, 10, 5], "score": 0.9}
     assert [result["category_id"] for result in results] == [1, 2]
     (bad,) = table.rows("x.png", DetectionPrediction.of(output, reads, "damaged"))
     assert (bad["file"], bad["class"], bad["message"]) == ("x.png", None, "damaged")
     assert table.coco_rows("x.png", DetectionPrediction.of(output, reads, "damaged")) == []
+    memory = SimpleNamespace(source="packed", names=["a/7.png"], read=lambda _: path.read_bytes())
+    image = StoredFile(memory, 0)
+    assert table.rows(image, found) == [row | {"file": "packed/a/7.png"}]
+    assert table.coco_rows(image, found) == results
+    table.write_pictures(tmp_path, 25, image, found)
+    assert (tmp_path / "00025_7.jpg").is_file()

@@ -173,3 +173,9 @@ def test_files_are_compared_by_boxes_or_by_average_precision() -> None:
         same, score = Detection(None).agreement(found, expected, close)
         assert same.tolist() == agreeing
         assert 0 <= score <= 1
+    targets[:] = [Objects(rows[:0], (32, 32))] * 2  # without objects, outputs are compared
+    spread = expected._replace(outputs=output + np.arange(3, dtype="f")[:, np.newaxis])
+    for change, agreeing in ((0.09, [True, True]), (0.11, [False, True])):
+        found = spread.outputs.copy()
+        found[0, 1, 2] += change  # of a range of 2
+        assert Detection(None).agreement(found, spread, 0.0)[0].tolist() == agreeing
