@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from keras_vit.cli import options as opt
+from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 
@@ -32,6 +33,6 @@ def drift(
     from keras_vit.reports import write_drift
 
     report = write_drift(run, paths, out, batch_size=batch_size, verbose=int(sys.stdout.isatty()))
-    print(report.text())
+    say(report.text())
     unreadable = f", {len(report.unreadable)} of which cannot be read" if report.unreadable else ""
     print(f"\nWritten: {out / 'index.html'} ({len(paths)} images{unreadable})")

@@ -160,6 +160,7 @@ def predict(
             f"`--top` must be at most {BEST} with `--server`, because responses contain no more "
             f"classes. Received: --top {top}"
         )
+    top = max(top, BEST) if to else top
     paths = opt.find_images(image_sources)
     with contextlib.ExitStack() as stack:
         if server is not None:

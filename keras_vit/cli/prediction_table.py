@@ -140,7 +140,7 @@ def _join_text(parts: list[Path], path: Path, prefix: str = "") -> None:
 
 def _join_csv(parts: list[Path], path: Path, columns: list[str], identity: dict[str, str]) -> None:
     header = io.StringIO()
-    csv.writer(header, lineterminator="\n").writerow(columns)
+    csv.writer(header, lineterminator="\n").writerow(map(csv_cell, columns))
     _join_text(parts, path, header.getvalue())
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from keras_vit.arguments import nearest, shortlist
 from keras_vit.data.geometry import Geometry
+from keras_vit.escapes import say
 
 Examples = Any  # a `keras_vit.data.Examples`, which imports this module
 
@@ -243,7 +244,7 @@ class MultiHot(TargetKind):
         counts = labels.sum(axis=0, dtype=np.int64)
         if single := [examples.class_names[label] for label in np.flatnonzero(counts == 1)]:
             names = shortlist(single)
-            print(f"Note: labels of one image are trained on and not validated: {names}.")
+            say(f"Note: labels of one image are trained on and not validated: {names}.")
         number = np.where(labels, counts, len(labels) + 1)
         return np.where(labels.any(axis=1), number.argmin(axis=1), len(counts))
 

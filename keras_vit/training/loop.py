@@ -24,18 +24,16 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig, Config, PretrainConfig, RunConfig
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import complete_preprocessing
-from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Result, Task
 from keras_vit.training import distribution, param_groups
 from keras_vit.training.background_audit import BackgroundAudit
 from keras_vit.training.ema import EvaluateAverages, assign, averages
-from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.precision import precision_of, report_unused_accelerator
 from keras_vit.training.progress import EpochClock, ProgressBar, TensorBoard, log_pictures
 from keras_vit.training.run_state import RunState
 from keras_vit.training.save_schedule import SaveSchedule
 from keras_vit.training.signals import SignalHandler
-from keras_vit.training.training_model import TrainingModel
+from keras_vit.training.training_model import build_training_model
 from keras_vit.visualization.training_curves import training_curves
 
 
@@ -171,7 +169,8 @@ def fit_run(
                 with contextlib.ExitStack() as background:
                     if len(examples) > AUDITED_FIRST and devices.is_chief:
                         background.enter_context(BackgroundAudit(examples))
-                    fit_remaining(state, (training, validation), [saving, *other_callbacks])
+                    parts = training, validation
+                    validation = fit_remaining(state, parts, [saving, *other_callbacks])
             if not devices.is_chief:
                 return None
             average = averages(training_model.optimizer)  # the weights in last.keras
@@ -252,31 +251,15 @@ def find_parts(
     return examples.subset(training), examples.subset(validation), inventory
 
 
-def build_training_model(objective: Objective, config: CommonConfig, steps: int) -> TrainingModel:
-    """Builds and compiles the Keras model that trains an objective according to the recipe."""
-    recipe = config.recipe
-    training_model = TrainingModel(
-        objective, accumulation_steps=recipe.accumulation_steps, clip_norm=recipe.clip_norm
-    )
-    training_model.compile(
-        optimizer=build_optimizer(
-            recipe, objective, max(steps * recipe.epochs, 1), precision_of(config)
-        ),
-        # XLA makes a step 4% faster for a ViT-Ti/16 on a CPU, and a third faster for a tiny model
-        # (benchmarks/results/), but tf.distribute strategies do not support it.
-        jit_compile=keras.backend.backend() == "jax",
-    )
-    return training_model
-
-
 def fit_remaining(
     state: RunState,
     parts: tuple[data.Examples, data.Examples],
     callbacks: Sequence[keras.callbacks.Callback] = (),
-) -> None:
+) -> data.Examples:
     """Trains the remaining steps of an interrupted epoch, and then all remaining epochs.
 
-    A run of 0 epochs is evaluated and saved as it is.
+    A run of 0 epochs is evaluated and saved as it is. Returns the validation images, without those
+    that can no longer be read.
     """
     training, validation = parts
     training_model, devices = state.training_model, state.devices
@@ -298,27 +281,40 @@ def fit_remaining(
             lambda shard: make(part, preprocessing, *args, batch_size=size, shard=shard, **options)
         )
 
+    def validated(*callbacks: keras.callbacks.Callback) -> dict[str, float]:
+        metrics = training_model.evaluate(
+            batches(data.evaluation_dataset, validation, pad=multi_replica),
+            steps=-(-len(validation) // recipe.batch_size),
+            callbacks=callbacks,
+            verbose=0,
+            return_dict=True,
+        )
+        return {f"val_{name}": value for name, value in metrics.items()}
+
+    averaging = EvaluateAverages()
     if not recipe.epochs and not initial.epoch:
-        held_out = batches(data.evaluation_dataset, validation, pad=multi_replica)
-        num_batches = -(-len(validation) // recipe.batch_size)
-        metrics = training_model.evaluate(held_out, steps=num_batches, verbose=0, return_dict=True)
-        state.end_epoch({f"val_{name}": value for name, value in metrics.items()})
+        state.end_epoch(validated())
     while state.progress.epoch < recipe.epochs and not state.stopped_early:
         progress = state.progress
         final_epoch = progress.epoch + 1 if progress.step else recipe.epochs
-        dataset = batches(
-            data.training_dataset,
-            training,
-            recipe.augmentation,
-            epochs=final_epoch,
-            seed=recipe.seed,
-            balanced=recipe.sampling == "balanced",
-            initial_epoch=progress.epoch,
-            initial_step=progress.step,
-        )
-        bar = ProgressBar(recipe, progress)
-        bars = [bar] if devices.is_chief else []
         try:
+            if progress.step == state.steps:  # an image of the validation could not be read
+                metrics = {**state.logs, **validated(averaging)}
+                for callback in callbacks:
+                    callback.on_epoch_end(progress.epoch, metrics)
+                continue
+            dataset = batches(
+                data.training_dataset,
+                training,
+                recipe.augmentation,
+                epochs=final_epoch,
+                seed=recipe.seed,
+                balanced=recipe.sampling == "balanced",
+                initial_epoch=progress.epoch,
+                initial_step=progress.step,
+            )
+            bar = ProgressBar(recipe, progress)
+            bars = [bar] if devices.is_chief else []
             with contextlib.closing(bar):
                 training_model.fit(
                     dataset,
@@ -326,17 +322,23 @@ def fit_remaining(
                     initial_epoch=progress.epoch,
                     steps_per_epoch=state.steps - progress.step,
                     validation_data=batches(data.evaluation_dataset, validation, pad=multi_replica),
-                    callbacks=[EvaluateAverages(), *callbacks, *bars],
+                    callbacks=[averaging, *callbacks, *bars],
                     shuffle=False,  # the dataset has its own order
                     verbose=0,
                 )
-        except data.UNREADABLE:
+        except data.UNREADABLE as error:
+            averaging.on_test_end()
             single_worker = devices.workers == 1  # other workers wait for this worker's batches
             on_error = on_bad_image if single_worker else "fail"
             readable = [data.readable_images(p, on_error) for p in parts]
             steps = data.steps_per_epoch(readable[0], recipe.batch_size)
-            if [len(p) for p in readable] == [len(p) for p in parts] or steps < state.steps:
+            if [len(p) for p in readable] == [len(p) for p in parts]:
                 raise
+            if steps < state.steps or not len(readable[1]):
+                raise ValueError(
+                    f"`data` must keep images for {state.steps} steps per epoch, and images to "
+                    f"validate on. Received: {steps} steps, {len(readable[1])} to validate on"
+                ) from error
             parts = training, validation = readable[0], readable[1]
         if training_model.stop_training:
             break
@@ -345,6 +347,7 @@ def fit_remaining(
             f"Stopped early, after epoch {state.progress.epoch}: the validation result has not "
             f"improved for {recipe.early_stopping} epochs."
         )
+    return validation
 
 
 def _finish(

@@ -39,6 +39,7 @@ class RunState:
         self.steps = steps
         self.checkpoints = StateFiles(run.checkpoints, task.config.keep)
         self.progress = Progress(steps=steps)
+        self.logs: dict[str, Any] = {}  # of the last step: means over the epoch
         self._inference_model: keras.Model | None = None
         self._metrics: list[np.ndarray] | None = None
         self._saved_at = time.monotonic()

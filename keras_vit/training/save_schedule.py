@@ -29,6 +29,7 @@ class SaveSchedule(keras.callbacks.Callback):
         state = self.state
         step = state.progress.step + 1  # `batch` counts from the start of this call of `fit`
         state.require_finite(step, logs or {})
+        state.logs = logs or {}
         state.progress = dataclasses.replace(state.progress, step=step)
         # At the end of an epoch, the state is saved after the validation.
         if step == state.steps:

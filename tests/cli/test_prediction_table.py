@@ -114,6 +114,11 @@ def test_a_table_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_names_of_columns_are_no_formulas(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", ["file", "=1+1"], [{"file": "a.jpg", "=1+1": 0.5}])
+    assert (tmp_path / "a.csv").read_text() == "file,'=1+1\na.jpg,0.5\n"
+
+
 def test_two_that_write_are_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -69,6 +71,31 @@ def test_image_that_vanishes_is_named_or_left_out(
     assert train(skipping, other.path, also=(Remove(other, photos, emptied),)).num_examples == 7
     assert "Continuing without the images that can no longer be read:" in capsys.readouterr().out
     assert len(other.history.read_text().splitlines()) == 1 + 6
+
+
+class RemoveHeldOut(keras.callbacks.Callback):
+    """Removes a held-out image in the first epoch."""
+
+    def __init__(self, run: Run, photos: Path) -> None:
+        super().__init__()
+        self.run, self.photos = run, photos
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        rows = self.run.split.read_text().splitlines()
+        name = next(row.split(",")[0] for row in rows if ",validation," in row)
+        (self.photos / name).unlink(missing_ok=True)
+
+
+def test_held_out_image_that_vanishes_is_left_out(
+    config: RunConfig, photos: Path, train: Train, tmp_path: Path
+) -> None:
+    recipe = RECIPE.replace(epochs=2, ema_momentum=0.9)
+    config = dataclasses.replace(config, on_bad_image="skip", recipe=recipe)
+    run = Run(tmp_path / "run")
+    assert train(config, run.path, also=(RemoveHeldOut(run, photos),)).num_examples == 6
+    rows = list(csv.DictReader(run.history.open()))
+    assert [row["epoch"] for row in rows] == ["0", "1"]
+    assert all(float(row[name]) > 0 for row in rows for name in ("loss", "val_loss"))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_vit import arguments, models, zoo
+from keras_vit.escapes import say
 from keras_vit.models.keras_applications import application_names, build_application
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
@@ -110,7 +111,7 @@ def _rows_to_keep(
     if old != new:
         zeros = f"; zero weights for {arguments.shortlist(added)}" if added else ""
         kept = len(new) - len(added)
-        print(f"Note: the classifier keeps its weights for {kept} classes, matched by name{zeros}.")
+        say(f"Note: the classifier keeps its weights for {kept} classes, matched by name{zeros}.")
     return [old.index(name) if name in old else -1 for name in new]
 
 

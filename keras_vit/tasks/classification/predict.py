@@ -7,6 +7,7 @@ import keras
 from keras_vit import models
 from keras_vit.arguments import shortlist
 from keras_vit.data import Examples
+from keras_vit.escapes import say
 from keras_vit.evaluation.class_alignment import align
 from keras_vit.models import last_activation
 from keras_vit.tasks.task import Predictions, network_outputs
@@ -31,7 +32,7 @@ def predict(
                 f"Preprocessing), or as many outputs as the data has classes. Received: {outputs} "
                 f"outputs of model={model.name!r}, {len(classes)} classes of {examples.source}"
             )
-        print(f"Note: model without class names; outputs by position: {shortlist(classes)}.")
+        say(f"Note: model without class names; outputs by position: {shortlist(classes)}.")
     labels = align(preprocessing.class_names if has_names else None, examples)
     probabilities = network_outputs(network, preprocessing, examples, batch_size, verbose)
     return Predictions(labels, probabilities, preprocessing)
