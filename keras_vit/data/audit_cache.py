@@ -14,12 +14,12 @@ import numpy as np
 
 from keras_vit.data.examples import Examples
 from keras_vit.data.inspection import ImageProperties
-from keras_vit.data.near_duplicates import THUMBNAIL_SIDE
+from keras_vit.data.near_duplicates import MAX_COMPARED, THUMBNAIL_SIDE
 from keras_vit.escapes import say
 
 #: Smallest number of images of a data source that is cached.
 MIN_CACHED_IMAGES = 256
-_TABLE = "findings_1"  # another name if the inspection changes
+_TABLE = "findings_2"  # another name if the inspection changes
 
 
 class AuditCache:
@@ -33,13 +33,14 @@ class AuditCache:
         self.examples = examples
         self._connection: sqlite3.Connection | None = None
         self._stamps: dict[int, str | None] = {}  # read before the inspection
+        self._table = _TABLE + "_without_hashes" * (len(examples) > MAX_COMPARED)
         if len(examples) >= MIN_CACHED_IMAGES and examples.stamp(0) is not None:
             with self._without_errors():
                 path = cache_file(examples.source)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._connection = sqlite3.connect(path)
                 columns = "name BLOB PRIMARY KEY, stamp TEXT, finding TEXT, hash BLOB"
-                self._connection.execute(f"CREATE TABLE IF NOT EXISTS {_TABLE} ({columns})")
+                self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})")
 
     def close(self) -> None:
         """Closes the file."""
@@ -53,7 +54,7 @@ class AuditCache:
             self._stamps = {i: self.examples.stamp(i) for i in indices}
             names = {os.fsencode(self.examples.names[i]): i for i in indices}
             marks = ", ".join("?" * len(names))
-            query = f"SELECT * FROM {_TABLE} WHERE name IN ({marks})"
+            query = f"SELECT * FROM {self._table} WHERE name IN ({marks})"
             with self._without_errors():
                 for name, stamp, *columns in self._connection.execute(query, tuple(names)):
                     if stamp == self._stamps[names[name]]:
@@ -68,7 +69,7 @@ class AuditCache:
             if (stamp := self._stamps[index]) and not str(result).startswith("cannot be read")
         ]
         if rows and self._connection:
-            query = f"INSERT OR REPLACE INTO {_TABLE} VALUES (?, ?, ?, ?)"
+            query = f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?, ?, ?)"
             with self._without_errors(), self._connection:
                 self._connection.executemany(query, rows)
 

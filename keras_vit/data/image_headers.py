@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.exif import contains, one_operator
+from keras_vit.data.exif import contains, count, one_operator
 
 FORMATS = ("unknown", "jpeg", "png", "gif", "bmp", "webp")
 _HEADER_SIZE = 66  # bytes, of a BMP with masks
@@ -18,13 +18,10 @@ _MAX_BLOCKS = 1 << 15  # of up to 255 bytes (8 MB), before the end of a GIF's fi
 _MAX_SIDE = 2**31  # a product of two does not overflow; decoders have lower limits
 _EXTENSION_BLOCK, _IMAGE_BLOCK = 0x21, 0x2C  # first bytes of blocks of a GIF
 _SCAN_MARKER = b"\xff\xda"
-# Start of progressive frames (Huffman and arithmetic), and of scans of one and of two components.
-_COEFFICIENT_MARKERS = (
-    b"\xff\xc2\0",
-    b"\xff\xca\0",
-    _SCAN_MARKER + b"\0\x08",
-    _SCAN_MARKER + b"\0\x0a",
-)
+# Length and number of components of scans, the only ones that decoders accept.
+_SCAN_HEADERS = (b"\0\x08\1", b"\0\x0a\2", b"\0\x0c\3", b"\0\x0e\4")
+# Start of progressive frames: Huffman and arithmetic.
+_PROGRESSIVE_MARKERS = (b"\xff\xc2\0", b"\xff\xca\0")
 _ADOBE_SEGMENT = b"\xff\xee\x00\x0eAdobe"  # marker, length and name of a segment
 _GRAPHIC_CONTROL = 0xF9  # label of the extension that contains the transparent color
 
@@ -208,15 +205,23 @@ def has_more_scans(encoded: tf.Tensor, limit: int) -> tf.Tensor:
     Reference: "Two Issues with the JPEG Standard",
         https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf
     """
-    return contains(encoded, _SCAN_MARKER, limit)
+
+    def has_more_headers() -> tf.Tensor:  # without markers in a film after the image
+        headers = [_SCAN_MARKER + header for header in _SCAN_HEADERS]
+        return tf.add_n([count(encoded, header, limit + 1) for header in headers]) > limit
+
+    return tf.cond(contains(encoded, _SCAN_MARKER, limit), has_more_headers, lambda: False)
 
 
-def keeps_coefficients(encoded: tf.Tensor) -> tf.Tensor:
+def keeps_coefficients(encoded: tf.Tensor, channels: tf.Tensor) -> tf.Tensor:
     """Returns whether the decoder stores the coefficients of a whole JPEG, at any decoded size.
 
     They take 6 bytes per pixel, if the JPEG is progressive or a scan lacks some color channels.
     """
-    return tf.reduce_any([contains(encoded, marker) for marker in _COEFFICIENT_MARKERS])
+    headers = [_SCAN_MARKER + header for header in _SCAN_HEADERS[:2]]
+    lacks_channels = tf.reduce_any([contains(encoded, header) for header in headers])
+    is_progressive = tf.reduce_any([contains(encoded, mark) for mark in _PROGRESSIVE_MARKERS])
+    return is_progressive | (lacks_channels & (channels > 1))
 
 
 def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:

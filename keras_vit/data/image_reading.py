@@ -136,7 +136,9 @@ def read_header(encoded: tf.Tensor, limits: Limits, ratio: Ratio) -> Header:
         sides = tf.cast(shape[:2], tf.int64)
         divisor = tf.cond(
             tf.reduce_prod(sides) > limits.max_pixels,
-            lambda: tf.where(image_headers.keeps_coefficients(encoded), 1, ratio(shape[:2], 1)),
+            lambda: tf.where(
+                image_headers.keeps_coefficients(encoded, shape[2]), 1, ratio(shape[:2], 1)
+            ),
             lambda: 1,
         )
         decoded_sides = -(-sides // tf.cast(divisor, tf.int64))

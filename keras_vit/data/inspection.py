@@ -24,6 +24,10 @@ _UNKNOWN_FORMAT = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
 _NARROW_RANGE = 64  # of 256 values: a quarter
 _FILL_VALUE = 128  # each channel of the pixels of missing JPEG blocks
 _NUM_INSERTED = 64  # bytes
+_PROFILE_ERRORS = (
+    *(OSError, ValueError, SyntaxError),
+    *(ImageCms.PyCMSError, PIL.Image.DecompressionBombError),
+)
 _PROFILE_END = 2**16  # bytes; a color profile begins before
 # CIE XYZ of the red, green and blue of sRGB, adapted to D50 (https://www.color.org/srgbprofiles.xalter).
 _SRGB = ((0.4361, 0.2225, 0.0139), (0.3851, 0.7169, 0.0971), (0.1431, 0.0606, 0.7141))
@@ -111,7 +115,7 @@ def _has_other_colors(encoded: bytes) -> bool:
     """Returns whether an image has a color profile with other primaries than sRGB."""
     if not re.search(b"ICC_PROFILE|iCCP|ICCP", encoded[:_PROFILE_END]):
         return False
-    with contextlib.suppress(OSError, ValueError, SyntaxError, ImageCms.PyCMSError):
+    with contextlib.suppress(*_PROFILE_ERRORS):
         with PIL.Image.open(io.BytesIO(encoded)) as image:
             content = image.info.get("icc_profile") or b""
         profile = ImageCms.ImageCmsProfile(io.BytesIO(content)).profile
@@ -132,8 +136,11 @@ def _lacks_data(image: np.ndarray, encoded: bytes) -> bool:
     has_gray_corner = any((corner == _FILL_VALUE).all() for corner in corners)
     if not has_gray_corner or not encoded.startswith(b"\xff\xd8"):
         return False
-    end = encoded.rfind(b"\xff\xd9")
-    inserted = encoded[:end] + encoded[max(end - _NUM_INSERTED, 0) :]
+    end, scan = encoded.rfind(b"\xff\xd9"), encoded.rfind(b"\xff\xda")
+    if re.search(rb"\xff[\xc2\xca]\0", encoded[:scan]):
+        return False  # progressive: missing blocks have a color, and inserted data may be a scan
+    begin = max(end - _NUM_INSERTED, scan + 2 + int.from_bytes(encoded[scan + 2 : scan + 4]))
+    inserted = encoded[:end] + encoded[min(begin, end) :]
     with tf.device("CPU"):
         changed = image_reading.inspect(tf.constant(inserted))[0].numpy()
     return not np.array_equal(changed, image)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.data import audit, audit_cache, image_audit, load
+from keras_vit.data import audit, audit_cache, image_audit, inspection, load
 from keras_vit.storage.packing import pack
 
 Write = Callable[..., Path]
@@ -80,3 +80,15 @@ def test_images_in_memory_are_not_cached(folder: Path, inspected: list[str]) -> 
         audit(digits, progress=False)
     assert len(inspected) == 10
     assert not (folder.parent / "home").exists()
+
+
+def test_images_are_inspected_again_when_they_are_compared(
+    folder: Path, inspected: list[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (audit_cache, inspection):
+            patch.setattr(module, "MAX_COMPARED", 3)
+        for _ in range(2):
+            assert audit(load(folder), progress=False).findings["a/1.png"].hash is None
+    assert len(inspected) == 5
+    assert audit(load(folder), progress=False).findings["a/1.png"].hash is not None

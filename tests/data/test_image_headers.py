@@ -109,3 +109,13 @@ def test_scans_are_those_of_the_file() -> None:
         assert number >= least
         assert image_headers.has_more_scans(tf.constant(file), number - 1)
         assert not image_headers.has_more_scans(tf.constant(file), number)
+        film = b"\xff\xda" * 500 + np.random.default_rng(3).bytes(100_000)
+        assert not image_headers.has_more_scans(tf.constant(file + film), number)
+
+
+def test_coefficients_of_one_channel_are_not_stored() -> None:
+    for mode in ("L", "RGB"):
+        for progressive in (False, True):
+            file = encoded("JPEG", PHOTO.convert(mode), progressive=progressive)
+            found = image_headers.keeps_coefficients(tf.constant(file), len(mode))
+            assert found == progressive

@@ -52,9 +52,12 @@ def test_jpeg_without_its_last_blocks_is_damaged(tmp_path: Path, write: Write) -
 def test_jpeg_with_gray_corners_is_usable(tmp_path: Path, write: Write) -> None:
     pixels = np.random.default_rng(7).integers(0, 256, (61, 43, 3), "uint8")
     pixels[24:] = 128  # as the decoder fills missing blocks
+    flat = np.full((48, 56, 3), 128, "uint8")
+    flat[8:20, 8:30] = 40, 90, 200  # whose last scan is shorter than what is inserted
     kinds = [{}, {"progressive": True}, {"restart_marker_blocks": 5}]
     files = {
-        f"a/{mode}_{number}.jpg": saved(pixels, mode, **options)
+        f"a/{mode}_{number}_{len(image)}.jpg": saved(image, mode, **options)
+        for image in (pixels, flat)
         for mode in ("RGB", "L")
         for number, options in enumerate(kinds)
     }
