@@ -322,6 +322,30 @@ def test_more_images_than_a_batch_are_sent_in_parts(address: str, fake: FakeServ
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
 
 
+def test_requests_of_different_numbers_of_classes_are_joined(
+    address: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predict(signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
+        images = len(inputs["image_bytes"])
+        rows = (images, 2 if images == 16 else 3)
+        return {
+            "probabilities": np.full(rows, 0.5, "float32"),
+            "logits": np.ones(rows, "float32"),
+            "set": np.ones(rows, bool),
+            "top_labels": np.full(rows, b"rose", object),
+            "class_map": np.ones((*rows, 1), "uint8"),
+        }
+
+    monkeypatch.setattr(fake, "predict", predict)
+    with Client(address) as client:
+        answer = client.call("embed", image_bytes=[b"image"] * 17)
+    assert answer["probabilities"][0].tolist() == [0.5, 0.5, 0]
+    assert answer["logits"][0].tolist() == [1, 1, -np.inf]
+    assert answer["set"][0].tolist() == [True, True, False]
+    assert answer["top_labels"][0].tolist() == ["rose", "rose", ""]
+    assert answer["class_map"][0].tolist() == [[1], [1], [255]]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("code", CODES)
 def test_errors_of_a_batch_are_asked_again(
