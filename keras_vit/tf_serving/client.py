@@ -215,7 +215,13 @@ class Client:
     def _send(self, deadline: float, signature: str, inputs: Mapping[str, Any]) -> _Arrays:
         """Validates and sends a request; retries validate again, in case the version changed."""
         arrays = self._check(deadline, signature, inputs)
-        return self._transport.predict(signature, arrays, deadline - time.monotonic())
+        outputs = self._transport.predict(signature, arrays, deadline - time.monotonic())
+        sent = len(next(iter(arrays.values())))
+        if wrong := {key: v.shape for key, v in outputs.items() if v.shape[:1] != (sent,)}:
+            raise ServingError(
+                f"{self.address}: outputs must have one row per image ({sent}). Received: {wrong}"
+            )
+        return outputs
 
     def _retry(self, deadline: float, send: Callable[..., _Arrays], *args: Any) -> _Arrays:
         """Calls `send`, again after temporary errors until the deadline."""

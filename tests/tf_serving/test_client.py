@@ -269,6 +269,20 @@ def test_a_model_of_someone_else_is_told(
         client.predict([b"image"])
 
 
+@pytest.mark.parametrize("scores", [np.zeros((1, 3)), np.zeros(())])
+def test_rows_of_a_response_are_counted(
+    address: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch, scores: np.ndarray
+) -> None:
+    monkeypatch.setattr(fake, "predict", lambda *_: {"ok": np.ones(2, bool), "scores": scores})
+    message = r"outputs must have one row per image \(2\)\. Received: {'scores': "
+    with (
+        Client(address) as client,
+        pytest.raises(ServingError, match=message + re.escape(str(scores.shape))),
+    ):
+        client.predict([b"image"] * 2)
+    assert len(fake.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("images", "received"),
     [
