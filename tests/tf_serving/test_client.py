@@ -336,6 +336,18 @@ def test_more_images_than_a_batch_are_sent_in_parts(address: str, fake: FakeServ
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
 
 
+def test_only_output_keeps_its_name(
+    address: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signatures = fake.signatures()
+    signatures.signature_def["embed"].outputs["rows"].name = "rows:0"
+    monkeypatch.setattr(fake, "signatures", lambda: signatures)
+    monkeypatch.setattr(fake, "predict", lambda *_: {"rows": np.ones((1, 3))})
+    with Client(address) as client:
+        answer = client.call("embed", image_bytes=[b"image"])
+    assert {key: value.tolist() for key, value in answer.items()} == {"rows": [[1, 1, 1]]}
+
+
 def test_requests_of_different_numbers_of_classes_are_joined(
     address: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
