@@ -23,6 +23,8 @@ from keras_vit.tf_serving.transports import Grpc, Rest, ServingError, TemporaryE
 _OUTPUTS = {"probabilities", "top_labels", "top_scores", "ok", "message"}  # of a classifier
 _ATTEMPTS = 5
 _FIRST_WAIT = 0.2  # seconds before the second attempt, on average; doubled before each further one
+# Padding of outputs, as in the graphs; that of other outputs is 0, False or "".
+_PADDING: dict[str, Any] = {"class_map": 255, "confidence": 255, "logits": -np.inf}
 
 _Arrays = dict[str, np.ndarray]
 
@@ -172,7 +174,8 @@ class Client:
 
         Returns:
             Outputs of the signature; text as an array of `str`, and `bytes` in outputs whose name
-            ends in `_bytes`. Class maps are padded with 255 to the largest image.
+            ends in `_bytes`. Class maps are padded with 255 to the largest image, other outputs to
+            the largest number of classes with 0, False or empty text, and `logits` with -inf.
 
         Raises:
             ServingError: If the server does not respond after the attempts described in `Client`;
@@ -188,7 +191,7 @@ class Client:
             (2, 5)
         """
         batches = list(self._outputs(signature, inputs, MAX_BATCH_SIZE))
-        return {key: _concatenate([batch[key] for batch in batches]) for key in batches[0]}
+        return {key: _concatenate(key, [batch[key] for batch in batches]) for key in batches[0]}
 
     def _outputs(
         self, signature: str, inputs: Mapping[str, Any], batch_size: int
@@ -212,7 +215,13 @@ class Client:
     def _send(self, deadline: float, signature: str, inputs: Mapping[str, Any]) -> _Arrays:
         """Validates and sends a request; retries validate again, in case the version changed."""
         arrays = self._check(deadline, signature, inputs)
-        return self._transport.predict(signature, arrays, deadline - time.monotonic())
+        outputs = self._transport.predict(signature, arrays, deadline - time.monotonic())
+        sent = len(next(iter(arrays.values())))
+        if wrong := {key: v.shape for key, v in outputs.items() if v.shape[:1] != (sent,)}:
+            raise ServingError(
+                f"{self.address}: outputs must have one row per image ({sent}). Received: {wrong}"
+            )
+        return outputs
 
     def _retry(self, deadline: float, send: Callable[..., _Arrays], *args: Any) -> _Arrays:
         """Calls `send`, again after temporary errors until the deadline."""
@@ -229,11 +238,12 @@ class Client:
             attempt += 1
 
 
-def _concatenate(outputs: list[np.ndarray]) -> np.ndarray:
-    """Joins the outputs of several requests, whose largest images may differ in size."""
+def _concatenate(name: str, outputs: list[np.ndarray]) -> np.ndarray:
+    """Joins an output of several requests, whose image sizes or numbers of classes may differ."""
+    padding_value = _PADDING.get(name, np.zeros((), outputs[0].dtype))
     sides = [max(sizes) for sizes in zip(*(array.shape[1:] for array in outputs), strict=True)]
     arrays = []
     for array in outputs:
         padding = [(0, side - size) for side, size in zip(sides, array.shape[1:], strict=True)]
-        arrays.append(np.pad(array, [(0, 0), *padding], constant_values=255))
+        arrays.append(np.pad(array, [(0, 0), *padding], constant_values=padding_value))
     return np.concatenate(arrays)

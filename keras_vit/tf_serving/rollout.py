@@ -89,7 +89,7 @@ class Rollout:
         """
         versions = [
             ServedVersion(int(v["version"]), v["state"], v["status"]["error_message"])
-            for v in self._ask("")["model_version_status"]
+            for v in self._ask("", lambda content: content["model_version_status"])
         ]
         return sorted(versions, key=lambda version: -version.number)
 
@@ -220,15 +220,15 @@ class Rollout:
         # The metadata, because the status of a label contains all versions.
         try:
             return all(
-                self._ask("/metadata", label)["model_spec"]["version"] == str(number)
+                self._ask("/metadata", lambda m: m["model_spec"]["version"], label) == str(number)
                 for label, number in labels.items()
             )
         except ServingError:  # also if the server has no such label yet
             return False
 
-    def _ask(self, path: str, label: str | None = None) -> Any:
+    def _ask(self, path: str, read: Callable[..., Any], label: str | None = None) -> Any:
         with contextlib.closing(Rest(self.server, self.name, label)) as server:
-            return server.request(path, _REQUEST_SECONDS)
+            return server.request(path, _REQUEST_SECONDS, read)
 
     def _read(self) -> tuple[Any, Any]:
         """Returns the content of the configuration file, and the entry of the model in it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -144,13 +144,12 @@ class Rest(Transport):
         self._session = requests.Session()
         self._session.headers.update(self.headers)
         self._session.auth = lambda request: request  # .netrc would replace a header
+        self._graph = meta_graph_pb2.MetaGraphDef()  # without signatures until they are requested
 
     def signatures(self, timeout: float) -> Signatures:
         """Returns the inputs of each signature."""
-        definitions = self.request("/metadata", timeout)["metadata"]["signature_def"]
-        graph = meta_graph_pb2.MetaGraphDef()
-        json_format.ParseDict(definitions, graph, ignore_unknown_fields=True)
-        return graph.signature_def
+        self._graph = self.request("/metadata", timeout, _graph_from_json)
+        return self._graph.signature_def
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
@@ -158,17 +157,18 @@ class Rest(Transport):
         """Returns the outputs of a signature: text as `str`, and `bytes` if the name ends so."""
         tensors = {key: _as_json(value) for key, value in inputs.items()}
         body = {"signature_name": signature, "inputs": tensors}
-        outputs = self.request(":predict", timeout, body)["outputs"]
+        names = self._graph.signature_def[signature].outputs
+        outputs = self.request(":predict", timeout, lambda content: content["outputs"], body)
         if not isinstance(outputs, dict):  # the server returns a single output without its name
-            outputs = {"outputs": outputs}
+            outputs = {next(iter(names), "outputs"): outputs}
         return {key: _from_json(key, value) for key, value in outputs.items()}
 
     def close(self) -> None:
         """Closes the connection."""
         self._session.close()
 
-    def request(self, path: str, timeout: float, body: Any = None) -> Any:
-        """Sends an HTTP request, which is a POST if it has a body, and returns the JSON."""
+    def request(self, path: str, timeout: float, read: Callable[..., Any], body: Any = None) -> Any:
+        """Sends an HTTP request, a POST if it has a body; returns what `read` finds in the JSON."""
         try:
             response = self._session.request(
                 "POST" if body else "GET",
@@ -179,11 +179,19 @@ class Rest(Transport):
                 verify=str(self.certificate) if self.certificate else None,
             )
             if response.status_code == 200:
-                return response.json()
+                return read(response.json())
         except requests.RequestException as error:
             raise self.fail(type(error).__name__, error, _UNAVAILABLE) from error
+        except (KeyError, TypeError, json_format.ParseError) as error:
+            message = f"the server must be TensorFlow Serving. Received: {response.text[:500]}"
+            raise self.fail("200", message, set()) from error
         message = response.headers.get("Location") or response.text[:500] or response.reason
         raise self.fail(str(response.status_code), message, _BATCH if body else _UNAVAILABLE)
+
+
+def _graph_from_json(content: Any) -> Any:
+    definitions, graph = content["metadata"]["signature_def"], meta_graph_pb2.MetaGraphDef()
+    return json_format.ParseDict(definitions, graph, ignore_unknown_fields=True)
 
 
 def _as_json(value: np.ndarray) -> Any:

@@ -203,6 +203,15 @@ def test_status_names_versions_and_errors(config: Path, server: ModelServer) -> 
     assert found.labels() == {}
 
 
+@pytest.mark.parametrize("content", [{}, []])
+def test_status_of_another_service_is_an_error(
+    config: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatch, content: Any
+) -> None:
+    monkeypatch.setattr(server, "_status", lambda path: (200, content))
+    with pytest.raises(ServingError, match=r"'vit': 200: the server must be TensorFlow"):
+        rolling(config, server).status()
+
+
 def test_steps_that_make_no_sense_are_refused(config: Path, server: ModelServer) -> None:
     found = rolling(config, server)
     with pytest.raises(ValueError, match=r"`canary` must be a label in .*Received: labels none"):

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import requests
 import tensorflow as tf
 
 from keras_vit.export import ServingError
@@ -103,6 +107,9 @@ PATH = "/v1/models/vit/metadata"
     [
         (Page(b"<html>"), r"model 'vit': JSONDecodeError: "),
         (Page(b"{}" * 99, cuts=[10]), r"ChunkedEncodingError: .*IncompleteRead"),
+        (Page(b"{}"), r"'vit': 200: the server must be TensorFlow Serving. Received: {}$"),
+        (Page(b'{"metadata": 1}'), r'200: .* Received: {"metadata": 1}$'),
+        (Page(b'{"metadata": {"signature_def": {"signature_def": 1}}}'), r'200: .*{"metadata": {'),
         (Page(status=401), r"401: Unauthorized"),
         (Page(status=500), r"500: Internal Server Error"),
     ],
@@ -111,6 +118,19 @@ def test_responses_without_metadata_are_errors(page: Page, message: str, other: 
     other.pages[PATH] = page
     with pytest.raises(ServingError, match=message) as error:
         Rest(other.url(""), "vit").signatures(5)
+    assert type(error.value) is ServingError
+
+
+@pytest.mark.parametrize("content", [{}, [], "outputs"])
+def test_responses_without_outputs_are_errors(
+    content: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    response = requests.Response()
+    response.status_code, response._content = 200, json.dumps(content).encode()
+    monkeypatch.setattr(requests.Session, "request", lambda *_, **options: response)
+    message = f"200: the server must be .* Received: {re.escape(json.dumps(content))}$"
+    with pytest.raises(ServingError, match=message) as error:
+        Rest("http://localhost:1", "vit").predict("embed", {}, 5)
     assert type(error.value) is ServingError
 
 

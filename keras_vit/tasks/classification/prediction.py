@@ -122,29 +122,33 @@ def served_predictions(response: Mapping[str, np.ndarray]) -> list[Prediction]:
     """Creates predictions from a server's response (see docs/serving.md)."""
     predictions, nearest = [], response.get("nearest_images")
     for index, ok in enumerate(response["ok"]):
+        probabilities = np.asarray(response["probabilities"][index], np.float32)
+        if not ok:
+            message = str(response["message"][index]) or "refused by the server"
+            predictions.append(Prediction(np.zeros_like(probabilities), (), (), message=message))
+            continue
         labels, scores = response["top_labels"][index], response["top_scores"][index]
         present = None
         if "present" in response:
             candidates = zip(labels, response["top_indices"][index], strict=True)
             present = tuple(str(label) for label, i in candidates if response["present"][index][i])
         set_classes = None
-        if ok and "set" in response:
+        if "set" in response:
             names = dict(zip(response["top_indices"][index], labels, strict=True))
-            best = np.argsort(-np.asarray(response["probabilities"][index]), kind="stable")
+            best = np.argsort(-probabilities, kind="stable")
             inside = [i for i in best if response["set"][index][i]]
             set_classes = tuple(str(names.get(i, f"class {i}")) for i in inside)
-        has_score = ok and "ood_score" in response
+        has_score = "ood_score" in response
         predictions.append(
             Prediction(
-                np.asarray(response["probabilities"][index], np.float32),
+                probabilities,
                 tuple(map(str, labels)),
                 tuple(map(float, scores)),
                 present,
-                "" if ok else str(response["message"][index]) or "refused by the server",
-                set_classes,
-                float(response["ood_score"][index]) if has_score else None,
-                bool(response["in_distribution"][index]) if has_score else None,
-                tuple(map(str, nearest[index])) if ok and nearest is not None else None,
+                set=set_classes,
+                ood_score=float(response["ood_score"][index]) if has_score else None,
+                in_distribution=bool(response["in_distribution"][index]) if has_score else None,
+                nearest=None if nearest is None else tuple(map(str, nearest[index])),
             )
         )
     return predictions

@@ -63,6 +63,27 @@ def test_text_has_the_probabilities_of_classes_of_the_same_name() -> None:
     assert prediction.text() == "crane 0.7000   crane 0.2000   owl 0.1000"
 
 
+def test_image_refused_by_a_server_has_no_labels() -> None:
+    response = {
+        "probabilities": np.array([[0.25, 0.75], [0, 0], [0, 0]], "float32"),
+        "top_labels": np.array([["rose", "daisy"], ["", ""], ["", ""]]),
+        "top_scores": np.array([[0.75, 0.25], [0, 0], [0, 0]]),
+        "top_indices": np.array([[1, 0], [0, 0], [0, 0]]),
+        "present": np.array([[False, True], [False, False], [False, False]]),
+        "ok": np.array([True, False, False]),
+        "message": np.array(["", "damaged", ""]),
+    }
+    good, *refused = predictions.served_predictions(response)
+    assert (good.top_labels, good.present, good.message) == (("rose", "daisy"), ("rose",), "")
+    assert [one.message for one in refused] == ["damaged", "refused by the server"]
+    for one in refused:
+        assert (one.top_labels, one.top_scores, one.present, one.set) == ((), (), None, None)
+        assert one.probabilities.tolist() == [0, 0]
+        (row,) = predictions.Scores().rows("a.jpg", one)
+        expected = {"file": "a.jpg", "label": None, "score": None, "message": one.message}
+        assert row == expected
+
+
 def test_text_names_as_many_as_asked() -> None:
     prediction = Prediction(np.array([0.4, 0.6]), ("rose", "daisy"), (0.6, 0.4))
     assert prediction.text(top=1) == "rose 0.6000"
