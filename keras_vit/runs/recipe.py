@@ -21,9 +21,9 @@ class Recipe:
 
     Args:
         epochs: Passes over the training examples; 0 is possible with `ridge_head`.
-        early_stopping: Epochs without a better validation result (mean average precision or
-            accuracy, for ties and other tasks loss) after which training ends; 0 to train all
-            epochs.
+        early_stopping: Epochs without a better validation result (accuracy, mean average
+            precision, mean IoU or mean absolute error; for ties and other tasks loss) after which
+            training ends; 0 to train all epochs.
         batch_size: Global batch size, over all devices.
         accumulation_steps: Number of micro-batches per batch, computed in sequence to need less
             memory; the result is the same.
