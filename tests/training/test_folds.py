@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,33 @@ def test_stopped_folds_are_resumed(
     found = [json.loads(run.evaluation.read_text())["accuracy"] for run in runs]
     assert report.scores["accuracy"] == tuple(found)
     assert json.loads((out / "folds.json").read_text()) == report.to_json()
+
+
+@pytest.mark.parametrize("least_steps", [0, 100])
+def test_resumed_folds_have_the_settings_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least_steps: int
+) -> None:
+    epochs: list[int] = []
+    stops = [2]  # Ctrl-C at the beginning of the third fold
+
+    def fit(config: RunConfig, out: Path, **options: Any) -> None:
+        if config.fold in stops:
+            stops.clear()
+            raise KeyboardInterrupt
+        out.mkdir(parents=True)
+        epochs.append(max(config.recipe.epochs, options["least_steps"]))  # of one step each
+        run, recipe = Run(out), config.recipe.replace(epochs=epochs[-1])
+        run.write_config(dataclasses.replace(config, recipe=recipe), {})
+        run.evaluation.write_text('{"accuracy": 0.5}')
+        run.curves.touch()
+
+    monkeypatch.setattr("keras_vit.training.folds.fit_run", fit)
+    config, out = RunConfig("digits", "ViTMicro4", recipe=RECIPE, folds=4), tmp_path / "folds"
+    with pytest.raises(KeyboardInterrupt):
+        train_folds(config, out, least_steps=least_steps, smaller_batches=False)
+    # What the command line passes without --epochs and --batch-size, as with --resume.
+    train_folds(config, out, resume=True, least_steps=100, smaller_batches=True)
+    assert epochs == [max(RECIPE.epochs, least_steps)] * 4
 
 
 def test_folds_are_trained_one_after_another(
