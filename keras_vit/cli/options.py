@@ -247,8 +247,10 @@ def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
                 raise ValueError(setting)
             settings_read[name.strip()] = parsed
         except Exception as error:  # of constructors of YAML, too
+            alias = isinstance(error, yaml.YAMLError) and "alias" in str(error)
+            hint = """ Quote text that begins with *, as in 'NAME=["*/attention/*"]'.""" * alias
             raise ValueError(
-                f"`--set` must have the form NAME=VALUE. Received: --set {setting}"
+                f"`--set` must have the form NAME=VALUE.{hint} Received: --set {setting}"
             ) from error
     other_options = {name: value for name, value in options.items() if value is not None}
     for name in other_options.keys() & settings_read.keys():
