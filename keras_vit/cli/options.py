@@ -307,7 +307,8 @@ def check_resume(context: typer.Context, out: Path, *also_allowed: str) -> None:
             content = yaml.safe_load(text)
             config = {key: value for key, value in content.items() if isinstance(value, str)}
         flags = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
-    command = arguments.command(str(context.info_name), *flags, "--weights", out)
+    weights = ("--weights", out) * (config_path.parent == out)  # none of a cross-validation
+    command = arguments.command(str(context.info_name), *flags, *weights)
     hint = f"To train longer, start a new run:\n  {command} --epochs N --out NEW"
     allowed = ["out", *also_allowed]
     if ignored := given_options(context) - {"resume", *allowed}:

@@ -99,7 +99,8 @@ def train_folds(
             fit_run(fold_config, run.path, resume=resume and run.config.is_file(), **options)
         except KeyboardInterrupt:
             resume_command = arguments.command("train", "--resume", "--out", out)
-            raise KeyboardInterrupt(f"Interrupted. Resume with:\n  {resume_command}") from None
+            hint = f"Interrupted. Resume with:\n  {resume_command}" * runs[0].config.is_file()
+            raise KeyboardInterrupt(hint) from None
     if not all(run.evaluation.is_file() for run in runs):  # written by another worker
         return None
     folds = [numbers(json.loads(run.evaluation.read_text(encoding="utf-8"))) for run in runs]

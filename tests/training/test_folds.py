@@ -105,4 +105,26 @@ def test_folds_are_trained_one_after_another(
     (tmp_path / "folds" / "folds.json").touch()
     output = call("train", "--resume", "--out", tmp_path / "folds")[1]
     assert f"The run {tmp_path / 'folds'} has already finished." in output
+    assert "/fold_1/config.yaml --epochs N --out NEW" in output  # not --weights of images held out
     assert len(seen) == 2
+
+
+def test_first_fold_that_is_no_run_yet_is_started_again(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fit(config: RunConfig, out: Path, **options: Any) -> None:
+        with Run(out).writing("train", resume=False):
+            (out / "split.csv").touch()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras_vit.training.folds.fit_run", fit)
+    out = tmp_path / "folds"
+    command = ("train", "--data", "digits", "--weights", "none", "--folds", 3, "--out", out)
+    for _ in range(2):
+        code, output, _ = call(*command)
+        assert code == 130
+        assert "The same command resumes from the last saved state, or starts again." in output
+        assert "--resume" not in output
+    (out / "fold_1" / "config.yaml").touch()
+    code, _, message = call(*command)
+    check_failure(code, message, "which contains a run. Choose another folder, or resume the run")
