@@ -53,12 +53,14 @@ def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None
 
 def require_new_run(folder: str | os.PathLike[str]) -> None:
     """Raises `ValueError` if a folder already contains a run or the user's files."""
-    if (Path(folder) / "config.yaml").exists():
+    folder = Path(folder)
+    if any((folder / name / "config.yaml").exists() for name in ("", "fold_1")):
         raise ValueError(
             f"`out` must be a new folder. Received: out={str(folder)!r}, which contains a run. "
             "Choose another folder, or resume the run with `resume=True` (--resume)."
         )
-    require_writable(folder)
+    # A first fold that is no run yet begins again; `writing` checks its files.
+    require_writable(folder, [path.name for path in folder.glob("*") if path.name != "fold_1"])
 
 
 @contextlib.contextmanager

@@ -74,13 +74,14 @@ def command_lines(text: str) -> Iterator[str]:
 
 
 def problems(line: str) -> list[str]:
-    """What a command line uses that `keras-vit` does not have."""
+    """What a command line uses that `keras-vit` does not have, and required options it lacks."""
     words = shlex.split(line, comments=True)[1:]
-    command, found = APP, []
+    command, found, given, complete = APP, [], set(), False
     while words:
         word = words.pop(0)
         if re.match("--?[a-z]", word):
             name = word.partition("=")[0]
+            given.add(name)
             if name not in (known := options(command)):
                 found.append(f"{name}: {line}")
             elif not known[name].is_flag:
@@ -89,7 +90,10 @@ def problems(line: str) -> list[str]:
             if word not in command.commands or command.commands[word].hidden:
                 return [*found, f"{word}: {line}"]
             command = command.commands[word]
-    return found
+        else:
+            complete = True  # with an argument, and so not the command's name or options alone
+    required = [p.opts[0] for p in command.params if p.required and p.param_type_name == "option"]
+    return [*found, *(f"{name}: {line}" for name in required if complete and name not in given)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -122,12 +126,14 @@ def test_command_lines_are_found() -> None:
         ("keras-vit --verbose train --data photos --set 'trainable=[head/*]'  # --no", None),
         ("keras-vit data check photos", None),
         ("keras-vit COMMAND ...", None),
-        ("keras-vit export RUN --precision auto --tflite=float32 --tflite KIND", None),
+        ("keras-vit export RUN --to models --tflite=float32 --tflite KIND", None),
+        ("keras-vit export --onnx", None),
         ("keras-vit trian", "trian"),
         ("keras-vit data look", "look"),
         ("keras-vit train --sed 0", "--sed"),
         ("keras-vit train --batch 4", "--batch"),
         ("keras-vit evaluate runs/a --onnx", "--onnx"),
+        ("keras-vit export runs/a --onnx", "--to"),
     ],
 )
 def test_what_is_missing_is_named(line: str, expected: str | None) -> None:

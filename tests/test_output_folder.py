@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import keras_vit.output_folder
-from keras_vit.output_folder import MARKER, is_output, require_writable, writing
+from keras_vit.output_folder import MARKER, is_output, require_new_run, require_writable, writing
 
 # The module alone: the package takes seconds to import.
 HOLDER = """
@@ -149,6 +149,17 @@ def test_require_writable_refuses_a_file(tmp_path: Path) -> None:
     (tmp_path / "run").touch()
     with pytest.raises(ValueError, match=r"`out` must be a folder.*which is a file"):
         require_writable(tmp_path / "run")
+
+
+def test_first_fold_of_a_new_run_must_not_be_a_run(tmp_path: Path) -> None:
+    (tmp_path / "fold_1").mkdir()
+    require_new_run(tmp_path)
+    (tmp_path / "notes").touch()
+    with pytest.raises(ValueError, match=r"other folders are not overwritten.*contains notes$"):
+        require_new_run(tmp_path)
+    (tmp_path / "fold_1" / "config.yaml").touch()
+    with pytest.raises(ValueError, match=r"`out` must be a new folder.*which contains a run\."):
+        require_new_run(tmp_path)
 
 
 def test_writing_removes_a_new_folder_if_nothing_was_written(tmp_path: Path) -> None:

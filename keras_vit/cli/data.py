@@ -62,7 +62,7 @@ def preview(
     keras-vit data preview photos/ --recipe deit --out preview.png
     """
     opt.check_out("--out", out, folder=False)
-    settings, size = opt.read_settings(set_), opt.parse_size(image_size)
+    settings = opt.read_settings(set_, image_size=opt.parse_size(image_size))
     start_keras()
     import tensorflow as tf
 
@@ -73,11 +73,16 @@ def preview(
     drawing.check_picture(out)
     task_class = tasks.get(task)
     recipe = recipe or task_class.recipe
-    chosen_recipe = training.recipe(recipe).replace(**settings)
+    chosen_recipe = training.recipe(recipe).replace(**settings).replace(distillation="none")
     preprocessing = models.default_preprocessing(zoo.constructor(model).config)
-    if size := size or chosen_recipe.image_size:
-        preprocessing = dataclasses.replace(preprocessing, size=size)
     examples = task_class.load(data)
+    config = training.RunConfig(data, model, recipe=chosen_recipe, task=task)  # without a teacher
+    chosen_recipe = task_class.settled(config, examples).config.recipe
+    preprocessing = dataclasses.replace(
+        preprocessing,
+        size=chosen_recipe.image_size or preprocessing.size,
+        resize=chosen_recipe.resize or preprocessing.resize,
+    )
     number = min(number, len(examples)) // 2 * 2 or 1  # images are mixed in pairs
     if number * math.prod(preprocessing.size) > _MAX_PIXELS:
         raise ValueError(

@@ -247,8 +247,10 @@ def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
                 raise ValueError(setting)
             settings_read[name.strip()] = parsed
         except Exception as error:  # of constructors of YAML, too
+            alias = isinstance(error, yaml.YAMLError) and "alias" in str(error)
+            hint = """ Quote text that begins with *, as in 'NAME=["*/attention/*"]'.""" * alias
             raise ValueError(
-                f"`--set` must have the form NAME=VALUE. Received: --set {setting}"
+                f"`--set` must have the form NAME=VALUE.{hint} Received: --set {setting}"
             ) from error
     other_options = {name: value for name, value in options.items() if value is not None}
     for name in other_options.keys() & settings_read.keys():
@@ -305,7 +307,8 @@ def check_resume(context: typer.Context, out: Path, *also_allowed: str) -> None:
             content = yaml.safe_load(text)
             config = {key: value for key, value in content.items() if isinstance(value, str)}
         flags = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
-    command = arguments.command(str(context.info_name), *flags, "--weights", out)
+    weights = ("--weights", out) * (config_path.parent == out)  # none of a cross-validation
+    command = arguments.command(str(context.info_name), *flags, *weights)
     hint = f"To train longer, start a new run:\n  {command} --epochs N --out NEW"
     allowed = ["out", *also_allowed]
     if ignored := given_options(context) - {"resume", *allowed}:

@@ -231,7 +231,7 @@ def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
         worker_lost = type(stopped).__name__ in ("UnavailableError", "DeadlineExceededError")
         if not (disk_full or worker_lost or isinstance(stopped, KeyboardInterrupt)):
             raise
-        if resumed_by and any((out / name).exists() for name in ("config.yaml", "fold_1")):
+        if resumed_by and any((out / n / "config.yaml").exists() for n in ("", "fold_1")):
             resume_command = arguments.command(resumed_by, "--resume", "--out", out)
             resume_hint = f"Saved states are kept. Resume with:\n  {resume_command}"
         if worker_lost:

@@ -11,6 +11,8 @@ from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.layer_outputs import layers_of
 from keras_vit.doctor.output_kind import head_of
+from keras_vit.models import cloning
+from keras_vit.models.lora import enable_lora
 from keras_vit.training import param_groups
 
 
@@ -19,15 +21,14 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
 
     For the model of a run, the parameters that the run's recipe trains count as trainable.
     """
-    model = context.model
-    flags = [variable.trainable for variable in model.weights]
-    try:
-        if context.config is not None:
-            param_groups.set_trainable(model, context.config.recipe.trainable)
-        trained_ids = {id(variable) for variable in model.trainable_variables}
-    finally:
-        for variable, flag in zip(model.weights, flags, strict=True):
-            variable.trainable = flag
+    model, updates = context.model, ""
+    if context.config is not None:
+        model, recipe = cloning.clone(model), context.config.recipe
+        if recipe.lora_rank:  # merged in the saved model
+            enable_lora(model, recipe.lora_rank, recipe.lora_layers)
+            updates = f", with low-rank updates (LoRA) of rank {recipe.lora_rank}"
+        param_groups.set_trainable(model, recipe.trainable)
+    trained_ids = {id(variable) for variable in model.trainable_variables}
     # Variables that follow the data instead of the gradient.
     statistics = {
         id(v)
@@ -44,6 +45,7 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     layers = list(dict.fromkeys(_layer_of(v) for v in frozen))
     head = head_of(model, context.raw.shape[1])
     evidence = f"{trained:,} of {total:,} parameters are trained ({trained / max(total, 1):.1%})"
+    evidence += updates
     evidence += f"; frozen layers: {arguments.shortlist(layers)}." if layers else "."
     findings = Findings(evidence, {"trained": trained, "total": total, "frozen_layers": layers})
     if not trained:

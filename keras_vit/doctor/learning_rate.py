@@ -17,6 +17,7 @@ from keras_vit.doctor.finding import Finding
 from keras_vit.doctor.lr_range_test import BATCHES, Curve, range_test
 from keras_vit.doctor.output_kind import head_of
 from keras_vit.models import cloning
+from keras_vit.models.lora import enable_lora
 from keras_vit.training import param_groups
 from keras_vit.training.optimizers import build_optimizer
 
@@ -42,12 +43,17 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
         return [Finding("learning rate", "note", "Not tested, because `range_steps` is 0.")]
     network = context.model
     if context.config is not None:  # a run trains on logits
+        recipe = context.config.recipe
+        if not recipe.epochs and context.learning_rate is None:
+            return [Finding("learning rate", "note", "Not tested, because `epochs` is 0.")]
         if models.has_config(network):
             network = models.rebuild(network, classifier_activation=None)
         else:  # of keras.applications
             last, linear = cloning.last_layer(network), cloning.without_activation
             network = cloning.clone(network, lambda each: linear(each) if each is last else None)
-        param_groups.set_trainable(network, context.config.recipe.trainable)
+        if recipe.lora_rank:  # merged in the saved model
+            enable_lora(network, recipe.lora_rank, recipe.lora_layers)
+        param_groups.set_trainable(network, recipe.trainable)
     if not network.trainable_variables:
         return [Finding("learning rate", "note", "Not tested: no trainable parameters.")]
     optimizer, settings = _optimizer(context, network)

@@ -21,9 +21,9 @@ class Recipe:
 
     Args:
         epochs: Passes over the training examples; 0 is possible with `ridge_head`.
-        early_stopping: Epochs without a better validation result (mean average precision or
-            accuracy, for ties and other tasks loss) after which training ends; 0 to train all
-            epochs.
+        early_stopping: Epochs without a better validation result (accuracy, mean average
+            precision, mean IoU or mean absolute error; for ties and other tasks loss) after which
+            training ends; 0 to train all epochs.
         batch_size: Global batch size, over all devices.
         accumulation_steps: Number of micro-batches per batch, computed in sequence to need less
             memory; the result is the same.
@@ -159,8 +159,10 @@ class Recipe:
         if not hasattr(self.seed, "__index__") or not 0 <= self.seed < 2**32:
             raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed!r}")
         # A frozen dataclass can only be normalized through object.__setattr__.
-        object.__setattr__(self, "trainable", tuple(self.trainable))
-        object.__setattr__(self, "lora_layers", tuple(self.lora_layers))
+        for name, patterns in (("trainable", self.trainable), ("lora_layers", self.lora_layers)):
+            if not all(isinstance(pattern, str) for pattern in patterns):
+                raise ValueError(f"`{name}` must only contain text. Received: {name}={patterns}")
+            object.__setattr__(self, name, tuple(patterns))
         if self.image_size is not None:
             size = arguments.size_pair("image_size", self.image_size)
             object.__setattr__(self, "image_size", size)

@@ -59,8 +59,8 @@ def train_folds(
     """Trains a run for each fold and writes `folds.json` with the mean and spread of the scores.
 
     Args:
-        config: Configuration with the number of `folds`; with `resume`, that of the first fold's
-            run is used.
+        config: Configuration with the number of `folds`; with `resume`, and for all other folds,
+            that of the first fold's run is used.
         out: Folder to write, with the run folders `fold_1`, `fold_2` and so on.
         resume: Whether to continue an interrupted cross-validation.
         **options: Further arguments of `train`.
@@ -91,12 +91,16 @@ def train_folds(
         print(f"Fold {index + 1} of {config.folds}{' is complete' * complete}")
         if complete:
             continue
+        if index:  # the first fold's number of epochs and batch size, also if resumed
+            config = runs[0].read_config()
+            options |= {"least_steps": 0, "smaller_batches": True}
         fold_config = dataclasses.replace(config, fold=index)
         try:
             fit_run(fold_config, run.path, resume=resume and run.config.is_file(), **options)
         except KeyboardInterrupt:
             resume_command = arguments.command("train", "--resume", "--out", out)
-            raise KeyboardInterrupt(f"Interrupted. Resume with:\n  {resume_command}") from None
+            hint = f"Interrupted. Resume with:\n  {resume_command}" * runs[0].config.is_file()
+            raise KeyboardInterrupt(hint) from None
     if not all(run.evaluation.is_file() for run in runs):  # written by another worker
         return None
     folds = [numbers(json.loads(run.evaluation.read_text(encoding="utf-8"))) for run in runs]

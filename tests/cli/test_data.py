@@ -11,6 +11,7 @@ import PIL.Image
 import pytest
 
 from keras_vit import cli, data, training
+from tests.tasks.detection.conftest import write_rectangles
 from tests.training.photos import write_photos
 
 pytestmark = pytest.mark.tensorflow
@@ -179,6 +180,24 @@ def test_preview_takes_the_augmentation_of_the_recipe(
     published = training.recipe("deit").augmentation
     assert seen[0] == published
     assert seen[1] == training.recipe("deit").replace(erasing=0.1, rand_augment_ops=1).augmentation
+
+
+@pytest.mark.usefixtures("sheets")
+def test_preview_resizes_as_training(
+    call: Call, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    original = data.training_dataset
+    monkeypatch.setattr(
+        data, "training_dataset", lambda *a, **k: (seen.append(a[1]), original(*a, **k))[1]
+    )
+    options = ("--number", 2, "--out", tmp_path / "preview.png", "--image-size")
+    assert call("preview", photos, *options, 8, "--set", "resize=pad")[0] == 0
+    assert call("preview", photos, *options, 8)[0] == 0
+    boxes = write_rectangles(tmp_path / "boxes", 3)
+    assert call("preview", boxes, "--task", "detection", *options, 64)[0] == 0
+    assert [each.resize for each in seen] == ["pad", "crop", "squash"]
+    assert [each.size for each in seen] == [(8, 8), (8, 8), (64, 64)]
 
 
 @pytest.mark.slow

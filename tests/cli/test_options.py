@@ -110,6 +110,14 @@ def test_what_sets_nothing_is_refused(text: str) -> None:
         read_settings([text])
 
 
+@pytest.mark.parametrize("text", ["lora_layers=[*/attention/*]", "trainable=[*/mlp/*,head/*]"])
+def test_text_of_a_list_that_begins_with_a_star_must_be_quoted(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Quote text that begins with \*, .*\*\"\]'\. Rec"):
+        read_settings([text])
+    with pytest.raises(ValueError, match=r"must have the form NAME=VALUE\. Received"):
+        read_settings(["trainable=[head/*"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "given", "refused"),
     [

@@ -82,3 +82,14 @@ def test_a_run_is_looked_at_as_its_recipe_trains_it(
     model = tiny_vit()
     assert check(model, run).name == name
     assert all(variable.trainable for variable in model.weights)  # as it was
+
+
+def test_low_rank_updates_of_a_run_count_as_trained(tmp_path: Path) -> None:
+    run, model = Run(tmp_path), tiny_vit()
+    recipe = Recipe(trainable=("head/*",), lora_rank=2, lora_layers=("*/qkv",))
+    run.write_config(RunConfig("digits", "ViTMicro4", recipe=recipe), {})
+    found = check(model, run)
+    updates, head = 2 * (15 + 45), 15 * 10 + 10
+    assert (found.name, found.numbers["trained"]) == ("frozen parameters", updates + head)
+    assert found.numbers["total"] == model.count_params() + updates
+    assert ", with low-rank updates (LoRA) of rank 2; frozen layers: " in found.evidence

@@ -174,6 +174,33 @@ def test_a_run_is_tested_with_its_own_recipe(tmp_path: Path) -> None:
     assert all(variable.trainable for variable in model.weights)
 
 
+def test_a_run_with_low_rank_updates_is_tested_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, model, trained = Run(tmp_path), tiny_vit(), set()
+
+    def range_test(network: keras.Model, *args: Any, **options: Any) -> Curve:
+        trained.update(variable.name for variable in network.trainable_variables)
+        return CURVE
+
+    monkeypatch.setattr(learning_rate, "range_test", range_test)
+    recipe = Recipe(trainable=("head/*",), lora_rank=2, lora_layers=("*/qkv",))
+    run.write_config(RunConfig("digits", "ViTMicro4", recipe=recipe), {"training_examples": 95})
+    before = len(model.weights)
+    check(model, run=run)
+    assert trained == {"lora_kernel_a", "lora_kernel_b", "kernel", "bias"}
+    assert len(model.weights) == before
+
+
+def test_a_run_without_gradient_descent_is_not_tested(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    recipe = Recipe(epochs=0, ridge_head=True, trainable=("head/*",))
+    run.write_config(RunConfig("digits", "ViTMicro4", recipe=recipe), {"training_examples": 95})
+    found = check(tiny_vit(), run=run)
+    assert (found.name, found.severity) == ("learning rate", "note")
+    assert found.evidence == "Not tested, because `epochs` is 0."
+
+
 def test_a_run_of_another_network_is_tested(tmp_path: Path) -> None:
     run = Run(tmp_path)
     recipe = Recipe(optimizer="adamw", learning_rate=3e-3, epochs=7, batch_size=10)

@@ -101,6 +101,8 @@ def test_replace_checks() -> None:
         ({"augmentation": 5}, "`augmentation` must be of the class Augmentation. Received: .*=5"),
         ({"augmentation": 5, "mixup": 0.2}, "`augmentation` must be of the class Augmentation"),
         ({"trainable": "head/*"}, r"`trainable` must be a list. Received: trainable='head/\*'"),
+        ({"trainable": (11,)}, r"`trainable` must only contain text. Received: trainable=\(11,\)"),
+        ({"lora_layers": ["*", None]}, r"`lora_layers` must only contain text.*=\['\*', None\]"),
         ({"remat": 1}, "`remat` must be true or false. Received: remat=1"),
         ({"precision": (1,)}, r"`precision` must be one of 'auto', .*Received: precision=\(1,\)"),
         ({"seed": "a"}, r"`seed` must be in \[0, 2\*\*32\). Received: seed='a'"),

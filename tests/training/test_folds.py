@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,33 @@ def test_stopped_folds_are_resumed(
     assert json.loads((out / "folds.json").read_text()) == report.to_json()
 
 
+@pytest.mark.parametrize("least_steps", [0, 100])
+def test_resumed_folds_have_the_settings_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least_steps: int
+) -> None:
+    epochs: list[int] = []
+    stops = [2]  # Ctrl-C at the beginning of the third fold
+
+    def fit(config: RunConfig, out: Path, **options: Any) -> None:
+        if config.fold in stops:
+            stops.clear()
+            raise KeyboardInterrupt
+        out.mkdir(parents=True)
+        epochs.append(max(config.recipe.epochs, options["least_steps"]))  # of one step each
+        run, recipe = Run(out), config.recipe.replace(epochs=epochs[-1])
+        run.write_config(dataclasses.replace(config, recipe=recipe), {})
+        run.evaluation.write_text('{"accuracy": 0.5}')
+        run.curves.touch()
+
+    monkeypatch.setattr("keras_vit.training.folds.fit_run", fit)
+    config, out = RunConfig("digits", "ViTMicro4", recipe=RECIPE, folds=4), tmp_path / "folds"
+    with pytest.raises(KeyboardInterrupt):
+        train_folds(config, out, least_steps=least_steps, smaller_batches=False)
+    # What the command line passes without --epochs and --batch-size, as with --resume.
+    train_folds(config, out, resume=True, least_steps=100, smaller_batches=True)
+    assert epochs == [max(RECIPE.epochs, least_steps)] * 4
+
+
 def test_folds_are_trained_one_after_another(
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -77,4 +105,26 @@ def test_folds_are_trained_one_after_another(
     (tmp_path / "folds" / "folds.json").touch()
     output = call("train", "--resume", "--out", tmp_path / "folds")[1]
     assert f"The run {tmp_path / 'folds'} has already finished." in output
+    assert "/fold_1/config.yaml --epochs N --out NEW" in output  # not --weights of images held out
     assert len(seen) == 2
+
+
+def test_first_fold_that_is_no_run_yet_is_started_again(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fit(config: RunConfig, out: Path, **options: Any) -> None:
+        with Run(out).writing("train", resume=False):
+            (out / "split.csv").touch()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras_vit.training.folds.fit_run", fit)
+    out = tmp_path / "folds"
+    command = ("train", "--data", "digits", "--weights", "none", "--folds", 3, "--out", out)
+    for _ in range(2):
+        code, output, _ = call(*command)
+        assert code == 130
+        assert "The same command resumes from the last saved state, or starts again." in output
+        assert "--resume" not in output
+    (out / "fold_1" / "config.yaml").touch()
+    code, _, message = call(*command)
+    check_failure(code, message, "which contains a run. Choose another folder, or resume the run")
