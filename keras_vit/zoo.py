@@ -136,9 +136,9 @@ class Constructor:
 
         Args:
             include_top: Whether the model ends in its classifier.
-            weights: Initial weights: a name (`keras_vit.list_weights`), a file, an http(s) or
-                hf:// URL, or a `Checkpoint`. `"imagenet"` is the usual choice for the 1000 classes
-                of ImageNet-1k. None for random initialization.
+            weights: Initial weights: a name (`keras_vit.list_weights`), a file, an https or hf://
+                URL, or a `Checkpoint`. `"imagenet"` is the usual choice for the 1000 classes of
+                ImageNet-1k. None for random initialization.
             input_tensor: Keras tensor (batch, height, width, channels) to use as the input.
             input_shape: (height, width, channels) of the images in pixels, each side a multiple of
                 the patch; a side of None accepts any such size. By default the size of the weights
