@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_vit import arguments, models
 from keras_vit import weights as weight_files
@@ -309,8 +310,9 @@ def _preprocessing(
     preprocessing = (checkpoint and checkpoint.preprocessing) or base
     labels = preprocessing.class_names
     if preprocessing.num_channels != base.num_channels:
-        scaling = {name: getattr(base, name) for name in ("channels", "mean", "std")}
-        preprocessing = dataclasses.replace(preprocessing, **scaling)
+        # Gray images are scaled as their copies in three channels.
+        scaling = {n: np.mean(getattr(preprocessing, n)).item() for n in ("mean", "std")}
+        preprocessing = dataclasses.replace(preprocessing, channels=base.channels, **scaling)
     has_labels = keep_labels and labels is not None and len(labels) == config.classes
     # Thresholds require multi-label outputs, not a softmax.
     multi_label = has_labels and config.classifier_activation != "softmax"
