@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_vit import arguments, models
 from keras_vit import weights as weight_files
@@ -136,9 +137,9 @@ class Constructor:
 
         Args:
             include_top: Whether the model ends in its classifier.
-            weights: Initial weights: a name (`keras_vit.list_weights`), a file, an http(s) or
-                hf:// URL, or a `Checkpoint`. `"imagenet"` is the usual choice for the 1000 classes
-                of ImageNet-1k. None for random initialization.
+            weights: Initial weights: a name (`keras_vit.list_weights`), a file, an https or hf://
+                URL, or a `Checkpoint`. `"imagenet"` is the usual choice for the 1000 classes of
+                ImageNet-1k. None for random initialization.
             input_tensor: Keras tensor (batch, height, width, channels) to use as the input.
             input_shape: (height, width, channels) of the images in pixels, each side a multiple of
                 the patch; a side of None accepts any such size. By default the size of the weights
@@ -309,8 +310,9 @@ def _preprocessing(
     preprocessing = (checkpoint and checkpoint.preprocessing) or base
     labels = preprocessing.class_names
     if preprocessing.num_channels != base.num_channels:
-        scaling = {name: getattr(base, name) for name in ("channels", "mean", "std")}
-        preprocessing = dataclasses.replace(preprocessing, **scaling)
+        # Gray images are scaled as their copies in three channels.
+        scaling = {n: np.mean(getattr(preprocessing, n)).item() for n in ("mean", "std")}
+        preprocessing = dataclasses.replace(preprocessing, channels=base.channels, **scaling)
     has_labels = keep_labels and labels is not None and len(labels) == config.classes
     # Thresholds require multi-label outputs, not a softmax.
     multi_label = has_labels and config.classifier_activation != "softmax"

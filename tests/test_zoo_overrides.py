@@ -69,3 +69,16 @@ def test_another_patch_size_than_that_of_the_weights_keeps_the_image_size(
     with pytest.warns(UserWarning, match="resized"):
         model = ViTMicro4(weights=weights, overrides={"patch_size": patch})
     assert model.input_shape == (None, side, side, 3)
+
+
+def test_call_on_the_recipes_page_fails_only_without_a_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[1] / "docs" / "recipes.md"
+    calls = re.findall(r"^model = (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    for call in calls:
+        with pytest.raises(ConnectionError, match="KERAS_VIT_OFFLINE forbids connections"):
+            exec(call)
+    assert len(calls) == 1

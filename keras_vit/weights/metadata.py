@@ -35,6 +35,7 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
     """Adds the configuration and preprocessing in a file's metadata to a checkpoint."""
     if KEY not in metadata:
         return checkpoint
+    remedy = "Update keras_vit, or save the file again without this metadata."
     try:
         if len(metadata[KEY]) > _LONGEST:
             raise ValueError(f"longer than {_LONGEST:,} characters")
@@ -47,12 +48,17 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
                 f"{MAX_PIXELS:,} pixels and {_MOST_TOKENS:,} patches are allowed"
             )
         preprocessing = Preprocessing.from_config(_checked(Preprocessing, content["preprocessing"]))
+        if preprocessing.task:
+            remedy = (
+                f"Layers for the task {preprocessing.task!r} cannot be left out: pass the weights "
+                "that its run started from."
+            )
         tensors = check_consistency(checkpoint, config)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"The metadata {KEY!r} of {checkpoint.source} must be readable by this version "
-            f"of keras_vit and match the weights. Update keras_vit, or save the file again without "
-            f"this metadata. Received: {type(error).__name__}: {str(error)[:500]}"
+            f"of keras_vit and match the weights. {remedy} Received: {type(error).__name__}: "
+            f"{str(error)[:500]}"
         ) from error
     names = dict(checkpoint.names)
     table = names.pop(POSITIONS, ())

@@ -89,8 +89,13 @@ def read_path(path: Path) -> Checkpoint:
     if path.is_dir():
         return foreign_folders.read_folder(path, _read_file)
     checkpoint = _read_file(path)
-    is_assumed = "preprocessing" in checkpoint.notes
-    return foreign_folders.configure(checkpoint, path.parent) if is_assumed else checkpoint
+    if "preprocessing" not in checkpoint.notes:
+        return checkpoint
+    try:
+        return foreign_folders.configure(checkpoint, path.parent)
+    except ValueError as error:  # the files beside it may be those of another program
+        note = f"{path} is read without the configuration files beside it. {error}".rstrip(".")
+        return checkpoint.replace(notes={**checkpoint.notes, "configuration": note})
 
 
 def _read_file(path: Path) -> Checkpoint:

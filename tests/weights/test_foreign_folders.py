@@ -256,6 +256,25 @@ def test_an_unsound_configuration(file: str, fields: dict[str, Any], folder: Pat
         read_checkpoint(folder)
 
 
+@pytest.mark.parametrize("text", ["[1]", '{"a": 1 // a comment\n}', '{"model_type": "bert"}'])
+def test_unrelated_configuration_beside_a_file_is_a_note(text: str, folder: Path) -> None:
+    source = strip(folder) / "model.safetensors"
+    for name in ("config.json", "preprocessor_config.json"):
+        (folder / name).unlink()
+    plain = read_checkpoint(source)
+    (folder / "config.json").write_text(text)
+    checkpoint = read_checkpoint(source)
+    note = checkpoint.notes["configuration"]
+    expected = f"{source} is read without the configuration files beside it. The configuration in "
+    assert note.startswith(f"{expected}{folder} must be valid: ")
+    assert not note.endswith(".")
+    assert checkpoint.notes == plain.notes | {"configuration": note}
+    assert checkpoint.preprocessing == plain.preprocessing
+    assert checkpoint.inferred == plain.inferred
+    with pytest.raises(ValueError, match=r"config\.json"):
+        read_checkpoint(folder)
+
+
 def test_rotary_positions_have_no_table_but_an_image_size(tmp_path: Path) -> None:
     fields = {"position_embedding": "rotary", "key_bias": False, "layer_scale": 0.1, "classes": 0}
     config = tiny_config(image_size=(15, 15), patch_size=3, num_heads=2, **fields)

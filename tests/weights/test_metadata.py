@@ -69,6 +69,16 @@ def test_extend_tells_all_that_was_described(changes: dict[str, Any]) -> None:
         assert checkpoint.ignored == ("mask_token", *table)
 
 
+def test_layers_for_a_task_are_named_with_the_weights_to_pass() -> None:
+    content = described(classes=0)
+    with pytest.raises(ValueError, match=r"Update keras_vit.* classes=11 instead of 0"):
+        extend(content)
+    content["preprocessing"]["task"] = "regression"
+    message = "Layers for the task 'regression' cannot be left out: pass the weights that its run "
+    with pytest.raises(ValueError, match=f"{message}started from.* classes=11 instead of 0"):
+        extend(content)
+
+
 def test_extend_without_our_entry_changes_nothing() -> None:
     checkpoint = stored()
     assert metadata.extend(checkpoint, {"format": "pt"}) is checkpoint

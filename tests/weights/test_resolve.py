@@ -41,7 +41,9 @@ def test_a_name_alone_needs_its_constructor() -> None:
         read_checkpoint("imagenet")
 
 
-@pytest.mark.parametrize("source", ["nowhere.npz", "no/where", "imagenot"])
+@pytest.mark.parametrize(
+    "source", ["nowhere.npz", "no/where", "imagenot", "http://example.org/model.npz"]
+)
 def test_what_does_not_exist(source: str) -> None:
     message = rf"'hf://org/repository', .* Received: weights='{source}', which does not exist"
     with pytest.raises(ValueError, match=message):

@@ -220,7 +220,8 @@ class Dialect:
         if POSITIONS[kind].in_attention and kind not in self.in_attention:
             raise ValueError(
                 f"The format {format!r} must support the model's positions. Received: "
-                f"position_embedding={kind!r}. Write this model in the 'keras' format."
+                f"position_embedding={kind!r}, key_bias={config.key_bias}. Write this model in the "
+                "'keras' format."
             )
         if self.no_register_rows:
             tensors = fold_registers(tensors, config)

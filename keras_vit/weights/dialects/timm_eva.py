@@ -47,14 +47,20 @@ TIMM_EVA = Dialect(
         *group("top", ("norm", "", "head"), ALL_TORCH),
     ),
     required_names=("patch_embed.proj.weight", "blocks.0.norm1.weight"),
-    any_of_names=("blocks.0.gamma_1", "blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
+    any_of_names=(  # which vision_transformer.py lacks
+        *("blocks.0.gamma_1", "blocks.0.attn.q_bias", "blocks.0.attn.q_proj.weight"),
+        *("blocks.0.attn.relative_position_bias_table", "blocks.0.mlp.norm.weight"),
+        "blocks.0.mlp.fc1_g.weight",
+    ),
     format="timm",
     supports=lambda config: (
-        config.position_embedding in ("rotary", "learned_rotary", "relative")
+        config.position_embedding in ("rotary", "learned_rotary")
         or (config.qkv_bias and not config.key_bias)
+        or (config.position_embedding == "relative" and not config.qkv_bias)
     ),
     alternatives={
-        "separate": lambda config: config.mlp_norm,  # EVA-02 B and L
+        # EVA-02 B and L
+        "separate": lambda config: config.mlp_norm and config.qkv_bias and not config.key_bias,
         "gated": lambda config: (
             config.swiglu and (config.mlp_norm or config.position_embedding == "rotary")
         ),
