@@ -42,8 +42,6 @@ class Names(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         return tuple(self) == (tuple(other) if isinstance(other, Names) else other)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __reduce__(self) -> tuple[Any, ...]:
         used, rows = np.unique(self.rows, return_inverse=True)  # pickled without unused names
         return Names, (self.array.take(used), rows.astype(np.uint32))
