@@ -185,9 +185,8 @@ def predict(
                 readable = next((answer for answer in predict(paths) if answer.ok), None)
                 table: Table = Scores(further=list(optional_cells(readable) if readable else ()))
         else:
-            network: Any = model
-            if constructor:
-                network = load_given_model(model, constructor, size, classifier=not embed)
+            load = functools.partial(load_given_model, classifier=not embed)
+            network: Any = load(model, constructor, size) if constructor else model
             if embed:
                 table = export.load.Embeddings()
                 predict = functools.partial(export.embed, network, batch_size=batch_size)
@@ -202,7 +201,6 @@ def predict(
                 ray_engine.connect(address)
                 source: Any = model.absolute()
                 if constructor:
-                    load = functools.partial(load_given_model, classifier=not embed)
                     source = functools.partial(load, source, constructor, size)
                 predict = functools.partial(
                     ray_engine.predict,
