@@ -192,8 +192,7 @@ def predict(
                 predict = functools.partial(export.embed, network, batch_size=batch_size)
             else:
                 predictor = export.load_predictor(network, trust=trust)
-                if to:
-                    table = predictor.task.table(predictor.preprocessing, every_class=every_class)
+                table = predictor.task.table(predictor.preprocessing, every_class=every_class)
                 predict = functools.partial(predictor.iterate, batch_size=batch_size, top=top)
             if engine:
                 from keras_vit.export import ray_engine
