@@ -124,12 +124,10 @@ class PackedFileSystem(AbstractFileSystem):
     def find(self, path: str, *args: Any, detail: bool = False, **options: Any) -> Any:
         """Returns all files below a folder, as a dictionary of `info` with `detail`."""
         prefix = path.strip("/") + "/" if path.strip("/") else ""
-        names = {}
-        for index in range(self.position(prefix), len(self.names)):
-            if not self._name(index).startswith(prefix):
-                break
-            names[self._name(index)] = self._file_info(index) if detail else None
-        return names if detail else list(names)
+        end = self.position(f"{path.strip('/')}0") if prefix else len(self.names)  # "0" follows "/"
+        files = range(self.position(prefix), end)
+        infos = {self._name(i): self._file_info(i) if detail else None for i in files}
+        return infos if detail else list(infos)
 
     def all_names(self, *, image: bool) -> Names | None:
         """Returns the names of all images or all other files; None if a name is not UTF-8."""

@@ -24,7 +24,7 @@ from rich.progress import track
 
 from keras_vit import arguments, output_folder
 from keras_vit.constants import IMAGE_FOLDERS, MASK_FOLDERS
-from keras_vit.files import atomic_path, naming_full_disk, without_folders, write_json
+from keras_vit.files import atomic_path, naming_full_disk, without_folders, write_bytes, write_json
 from keras_vit.image_conversion import workers
 from keras_vit.storage.errors import INDEX
 from keras_vit.storage.find_files import data_files
@@ -225,8 +225,7 @@ def unpack(
             if hashlib.sha256(content).digest() != packed.sha256(name):
                 raise OSError(errno.EIO, "The SHA-256 is wrong; pack the folder again", name)
             if not target.is_file():
-                with atomic_path(target) as temporary:
-                    temporary.write_bytes(content)
+                write_bytes(target, content)
             elif target.read_bytes() != content:
                 raise ValueError(
                     "`destination` must not contain other files of the same names. Received: "
