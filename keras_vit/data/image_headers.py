@@ -208,7 +208,7 @@ def has_more_scans(encoded: tf.Tensor, limit: int) -> tf.Tensor:
 
     def has_more_headers() -> tf.Tensor:  # without markers in a film after the image
         headers = [_SCAN_MARKER + header for header in _SCAN_HEADERS]
-        return tf.add_n([count(encoded, header, limit + 1) for header in headers]) > limit
+        return sum(count(encoded, header, limit + 1) for header in headers) > limit
 
     return tf.cond(contains(encoded, _SCAN_MARKER, limit), has_more_headers, lambda: False)
 

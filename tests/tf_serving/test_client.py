@@ -7,7 +7,6 @@ import subprocess
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,12 @@ from keras_vit.export import Client, Predictor, ServingError, load_predictor, sa
 from keras_vit.tf_serving import client as client_module
 from keras_vit.tf_serving.transports import TemporaryError
 from tests.export.conftest import PREPROCESSING, tiny
+from tests.tf_serving.conftest import TRANSPORTS
 from tests.tf_serving.fake_serving import CODES, FakeServing, serving
 
 pytestmark = pytest.mark.tensorflow
 
 pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
-TRANSPORTS = ("grpc_address", "rest_address")
-
-
-@pytest.fixture(scope="module")
-def fake(exported: dict[str, Path]) -> Iterator[FakeServing]:
-    with serving(exported["saved_model"]) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +31,6 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of images of another size."""
     model = tiny(dataclasses.replace(PREPROCESSING, size=(22, 26)))
     return saved_model.write(model, tmp_path_factory.mktemp("larger") / "1")
-
-
-@pytest.fixture(params=TRANSPORTS)
-def address(request: pytest.FixtureRequest, fake: FakeServing) -> str:
-    fake.requests.clear()
-    fake.lookups.clear()
-    return getattr(fake, request.param)
 
 
 def test_predictions_are_those_of_the_model(
@@ -269,20 +255,6 @@ def test_a_model_of_someone_else_is_told(
         client.predict([b"image"])
 
 
-@pytest.mark.parametrize("scores", [np.zeros((1, 3)), np.zeros(())])
-def test_rows_of_a_response_are_counted(
-    address: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch, scores: np.ndarray
-) -> None:
-    monkeypatch.setattr(fake, "predict", lambda *_: {"ok": np.ones(2, bool), "scores": scores})
-    message = r"outputs must have one row per image \(2\)\. Received: {'scores': "
-    with (
-        Client(address) as client,
-        pytest.raises(ServingError, match=message + re.escape(str(scores.shape))),
-    ):
-        client.predict([b"image"] * 2)
-    assert len(fake.requests) == 1
-
-
 @pytest.mark.parametrize(
     ("images", "received"),
     [
@@ -334,42 +306,6 @@ def test_more_images_than_a_batch_are_sent_in_parts(address: str, fake: FakeServ
     expected = fake.predict("classify_pixels", {"pixels": pixels})["probabilities"]
     # Measured: 2.4e-7.
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
-
-
-def test_only_output_keeps_its_name(
-    address: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    signatures = fake.signatures()
-    signatures.signature_def["embed"].outputs["rows"].name = "rows:0"
-    monkeypatch.setattr(fake, "signatures", lambda: signatures)
-    monkeypatch.setattr(fake, "predict", lambda *_: {"rows": np.ones((1, 3))})
-    with Client(address) as client:
-        answer = client.call("embed", image_bytes=[b"image"])
-    assert {key: value.tolist() for key, value in answer.items()} == {"rows": [[1, 1, 1]]}
-
-
-def test_requests_of_different_numbers_of_classes_are_joined(
-    address: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def predict(signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
-        images = len(inputs["image_bytes"])
-        rows = (images, 2 if images == 16 else 3)
-        return {
-            "probabilities": np.full(rows, 0.5, "float32"),
-            "logits": np.ones(rows, "float32"),
-            "set": np.ones(rows, bool),
-            "top_labels": np.full(rows, b"rose", object),
-            "class_map": np.ones((*rows, 1), "uint8"),
-        }
-
-    monkeypatch.setattr(fake, "predict", predict)
-    with Client(address) as client:
-        answer = client.call("embed", image_bytes=[b"image"] * 17)
-    assert answer["probabilities"][0].tolist() == [0.5, 0.5, 0]
-    assert answer["logits"][0].tolist() == [1, 1, -np.inf]
-    assert answer["set"][0].tolist() == [True, True, False]
-    assert answer["top_labels"][0].tolist() == ["rose", "rose", ""]
-    assert answer["class_map"][0].tolist() == [[1], [1], [255]]
 
 
 @pytest.mark.slow
