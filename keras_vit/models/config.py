@@ -172,7 +172,7 @@ class ViTConfig:
 
     def _check_positions(self) -> None:
         kind = POSITIONS[self.position_embedding]
-        is_fixed = None not in self.image_size and self.position_grid in (None, self._image_grid)
+        is_fixed = None not in self.image_size and self.position_grid in (None, self.image_grid)
         if not (kind.any_grid or is_fixed):
             raise ValueError(
                 f"position_embedding={kind.name!r} needs a fixed `image_size`, whose patches are "
@@ -216,10 +216,11 @@ class ViTConfig:
     @property
     def grid(self) -> tuple[int, int]:
         """Number of rows and columns of the stored position embeddings."""
-        return self.position_grid or self._image_grid
+        return self.position_grid or self.image_grid
 
     @property
-    def _image_grid(self) -> tuple[int, int]:
+    def image_grid(self) -> tuple[int, int]:
+        """Number of rows and columns of the patches, of 224 px if `image_size` is unknown."""
         sides = (side or DEFAULT_IMAGE_SIZE for side in self.image_size)
         rows, columns = (
             -(-side // self.stem_stride) // patch

@@ -40,7 +40,7 @@ def on_grid(backbone: keras.Model, tokens: Any, dtype: Any) -> Any:
     """Returns the patch tokens (B, h, w, D) of a backbone's tokens (B, T, D)."""
     config = config_of(backbone)
     crop = keras.layers.Cropping1D((config.num_prefix_tokens, 0), dtype=dtype)
-    return keras.layers.Reshape((*config.grid, -1), dtype=dtype)(crop(tokens))
+    return keras.layers.Reshape((*config.image_grid, -1), dtype=dtype)(crop(tokens))
 
 
 def quarter_size_features(backbone: keras.Model, width: int, dtype: Any) -> Any:

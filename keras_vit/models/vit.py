@@ -84,7 +84,7 @@ def build(
             layers.TransformerBlock,
             f"block_{index:02d}",
             stochastic_depth_rate=config.stochastic_depth_rate * depth,
-            position_grid=config.grid,
+            position_grid=config.image_grid if config.windows[index] else config.grid,
             window_size=config.windows[index],
         )(z, *positions)
     norm = layer(layers.LayerNorm, "encoder_norm")

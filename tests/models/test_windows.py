@@ -42,6 +42,16 @@ def test_tokens_are_those_of_the_library(case: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_patches_are_those_of_the_image_whatever_grid_is_stored() -> None:
+    stored = tiny_config(image_size=(32, 32), window_size=2, pooling="none", classes=0)
+    stored = stored.replace(position_grid=(4, 4))
+    blocks = [layer for layer in models.build(stored).layers if layer.name.startswith("block")]
+    grids = {block.position_grid for block in blocks if block.window_size}
+    assert grids == {stored.image_grid} != {stored.grid}
+    dense = tiny_config(image_size=(32, 32), position_grid=(4, 4), pooling="none", classes=0)
+    assert models.Segmenter(models.build(dense), 3).output_shape == (None, 32, 32, 3)
+
+
 def test_model_with_windows_trains_every_variable_and_reloads(tmp_path: Path) -> None:
     config = tiny_config(window_size=2, global_blocks=1)
     assert config.windows == (2, None)
