@@ -303,7 +303,7 @@ class _Source:
     @classmethod
     def of(
         cls, run: Any, examples: Examples | str | os.PathLike[str] | None, untrained: bool
-    ) -> Any:
+    ) -> _Source:
         """Returns the source of a run or model; `untrained` leaves out images trained on."""
         opened = None if isinstance(run, keras.Model) else training.Run(run)
         if opened:

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -165,39 +166,42 @@ def test_preview_takes_the_size_of_the_model_or_of_the_recipe(
     assert sheets[1][0].shape == (2, 12, 20, 3)
 
 
-@pytest.mark.slow
-def test_preview_takes_the_augmentation_of_the_recipe(
-    call: Call, photos: Path, sheets: list, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
+@pytest.fixture
+def pipelines(sheets: list, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Images, preprocessing and augmentation of each training pipeline."""
+    arguments: list[tuple[Any, ...]] = []
     original = data.training_dataset
     monkeypatch.setattr(
-        data, "training_dataset", lambda *a, **k: (seen.append(a[2]), original(*a, **k))[1]
+        data, "training_dataset", lambda *a, **k: (arguments.append(a), original(*a, **k))[1]
     )
+    return arguments
+
+
+@pytest.mark.slow
+def test_preview_takes_the_augmentation_of_the_recipe(
+    call: Call, photos: Path, pipelines: list[tuple[Any, ...]]
+) -> None:
     assert call("preview", photos, "--image-size", "16", "--recipe", "deit")[0] == 0
     changed = ("--set", "erasing=0.1", "--set", "rand_augment_ops=1")
     assert call("preview", photos, "--image-size", "16", "--recipe", "deit", *changed)[0] == 0
     published = training.recipe("deit").augmentation
-    assert seen[0] == published
-    assert seen[1] == training.recipe("deit").replace(erasing=0.1, rand_augment_ops=1).augmentation
-
-
-@pytest.mark.usefixtures("sheets")
-def test_preview_resizes_as_training(
-    call: Call, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-    original = data.training_dataset
-    monkeypatch.setattr(
-        data, "training_dataset", lambda *a, **k: (seen.append(a[1]), original(*a, **k))[1]
+    assert pipelines[0][2] == published
+    assert (
+        pipelines[1][2]
+        == training.recipe("deit").replace(erasing=0.1, rand_augment_ops=1).augmentation
     )
+
+
+def test_preview_resizes_as_training(
+    call: Call, photos: Path, tmp_path: Path, pipelines: list[tuple[Any, ...]]
+) -> None:
     options = ("--number", 2, "--out", tmp_path / "preview.png", "--image-size")
     assert call("preview", photos, *options, 8, "--set", "resize=pad")[0] == 0
     assert call("preview", photos, *options, 8)[0] == 0
     boxes = write_rectangles(tmp_path / "boxes", 3)
     assert call("preview", boxes, "--task", "detection", *options, 64)[0] == 0
-    assert [each.resize for each in seen] == ["pad", "crop", "squash"]
-    assert [each.size for each in seen] == [(8, 8), (8, 8), (64, 64)]
+    assert [preprocessing.resize for _, preprocessing, *_ in pipelines] == ["pad", "crop", "squash"]
+    assert [preprocessing.size for _, preprocessing, *_ in pipelines] == [(8, 8), (8, 8), (64, 64)]
 
 
 @pytest.mark.slow
