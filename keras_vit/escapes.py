@@ -14,6 +14,7 @@ _CONTROL = re.compile(
 _MARKUP = re.compile(r"[\\`*\[\]<>|$&~#]|_(?![^\W_])|(?<![^\W_])_|:(?=//)|(?<=www)\.")
 # Beginnings of cells that spreadsheets read as formulas.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
+CSV_TEXT = rf"^'({_FORMULA.pattern})", r"\1"  # pattern and replacement: cells without apostrophe
 
 
 def terminal(text: object) -> str:
@@ -42,8 +43,3 @@ def csv_cell(value: Any) -> Any:
     """Returns a cell that is not a formula: an apostrophe precedes text that could be one."""
     formula = isinstance(value, str) and _FORMULA.match(value)
     return f"'{value}" if formula else value
-
-
-def csv_text(cell: str) -> str:
-    """Returns the text of a cell from `csv_cell`."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow.csv
+from pyarrow.compute import replace_substring_regex
 from scipy import sparse
 from sklearn.model_selection import StratifiedGroupKFold
 
 from keras_vit.arguments import inner_fraction
 from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.target_kinds import NO_TARGETS
-from keras_vit.escapes import csv_cell, csv_text
+from keras_vit.escapes import CSV_TEXT, csv_cell
 from keras_vit.files import write_csv
 from keras_vit.storage.names import argsort, index_finder, take
 
@@ -339,13 +340,13 @@ def read_split(
             if row_split not in indices:
                 continue
             if i < 0:
-                changes["missing"].append(name)
+                changes["missing"].append(os.fsdecode(name))
                 continue
             indices[row_split].append(i)
             if kind.text(examples, i) != label:
-                changes["under another label"].append(name)
-            elif digests is not None and not digests.get(name, "").startswith(start):
-                changes["replaced"].append(name)
+                changes["under another label"].append(os.fsdecode(name))
+            elif digests is not None and not digests.get(os.fsdecode(name), "").startswith(start):
+                changes["replaced"].append(os.fsdecode(name))
     if on_missing == "skip" and changes["missing"]:
         print(f"Leaving out {len(changes['missing'])} missing images that are listed in {path}.")
         changes["missing"] = []
@@ -373,8 +374,8 @@ def short_digest(digest: str) -> str:
     return digest[:_DIGITS]
 
 
-def _columns(path: str | os.PathLike[str], column: str = "") -> Iterator[list[list[str]]]:
-    """Yields names, splits, digests and labels of some images; empty without such a column."""
+def _columns(path: str | os.PathLike[str], column: str = "") -> Iterator[list[list[Any]]]:
+    """Yields encoded names, splits, digests and labels of images; empty without such a column."""
     with Path(path).open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         header = next(csv.reader(file), [])
     if missing := {"file", "split"}.difference(header):
@@ -393,7 +394,7 @@ def _columns(path: str | os.PathLike[str], column: str = "") -> Iterator[list[li
         ),
     )
     for batch in batches:
-        columns = [column.to_pylist() for column in batch]
-        distinct = {cell for cells in columns for cell in cells}  # few splits and labels
-        text = {cell: csv_text(os.fsdecode(cell or b"")) for cell in distinct}
-        yield [[text[cell] for cell in cells] for cells in columns]
+        columns = [replace_substring_regex(column, *CSV_TEXT).to_pylist() for column in batch]
+        distinct = {cell for cells in columns[1:] for cell in cells}  # few splits and labels
+        text = {cell: os.fsdecode(cell or b"") for cell in distinct}
+        yield [columns[0], *([text[cell] for cell in cells] for cells in columns[1:])]

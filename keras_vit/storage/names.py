@@ -75,16 +75,16 @@ def argsort(names: Sequence[str]) -> np.ndarray:
     return np.array(sorted(range(len(names)), key=names.__getitem__), int)
 
 
-def index_finder(names: Sequence[str]) -> Callable[[Iterable[str]], list[int]]:
-    """Returns a function from a list of names to their indices in `names`, -1 for other names."""
+def index_finder(names: Sequence[str]) -> Callable[[Iterable[str | bytes]], list[int]]:
+    """Returns a function from names, also encoded, to their indices in `names`, -1 for others."""
     if not isinstance(names, Names):
-        index = {name: i for i, name in enumerate(names)}
-        return lambda wanted: [index.get(name, -1) for name in wanted]
+        index = {os.fsencode(name): i for i, name in enumerate(names)}
+        return lambda wanted: [index.get(os.fsencode(name), -1) for name in wanted]
     array = names.array.cast(pyarrow.binary())
     index_of_row = np.full(len(array) + 1, -1, np.int32)
     index_of_row[names.rows] = np.arange(len(names), dtype=np.int32)
 
-    def find(wanted: Iterable[str]) -> list[int]:
+    def find(wanted: Iterable[str | bytes]) -> list[int]:
         encoded = pyarrow.array(map(os.fsencode, wanted), pyarrow.binary())
         if not len(encoded):
             return []

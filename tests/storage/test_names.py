@@ -59,5 +59,6 @@ def test_indices_of_names_are_found(names: Names) -> None:
     for some in (names, TEXTS):
         find = index_finder(take(some, [3, 1]))
         assert find(wanted) == [0, -1, 1, -1, -1]
+        assert find([os.fsencode(name) for name in wanted]) == [0, -1, 1, -1, -1]
         assert find(["a/1.jpg"]) == [-1]
         assert find([]) == []
