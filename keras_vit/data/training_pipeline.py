@@ -251,7 +251,9 @@ class _Pipeline:
         # tf.random.experimental.index_shuffle needs no memory for the order, but is not uniform
         # (docs/decisions/0005).
         shuffle = tf.random.experimental.stateless_shuffle
-        images = tf.range(len(self.examples), dtype=tf.int64)
+        with tf.init_scope():  # an input: a constant would be folded to all indices, several copies
+            number = tf.constant(len(self.examples), tf.int64)
+        images = tf.range(number)
         images = shuffle(images, seed=self.key(_ORDER, epoch))
         if self.balanced:  # the images of a class stay in their random order
             classes = tf.gather(np.asarray(self.examples.targets), images)

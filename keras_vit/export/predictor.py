@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -19,6 +17,7 @@ from keras_vit import arguments
 from keras_vit.data.image_reading import LOCAL, read_each
 from keras_vit.files import read_file
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format, text_format
+from keras_vit.models.inference_runtime import two_at_a_time
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.storage.paths import StoredFile
 from keras_vit.tasks.registry import task_of
@@ -199,14 +198,9 @@ def compute_outputs(
         pairs = zip(encoding_messages, reading_messages, strict=True)
         return list(zip(outputs, (first or second for first, second in pairs), strict=True))
 
-    # While one batch is read, or waits for the slowest of its images, another is computed.
-    with ThreadPoolExecutor(2) as threads:
-        batches = iter(lambda: list(islice(image_iterator, batch_size)), [])
-        pending = deque(threads.submit(compute, batch) for batch in islice(batches, 2))
-        while pending:
-            results = pending.popleft().result()
-            pending.extend(threads.submit(compute, batch) for batch in islice(batches, 1))
-            yield from results
+    batches = iter(lambda: list(islice(image_iterator, batch_size)), [])
+    for results in two_at_a_time(compute, batches):
+        yield from results
 
 
 def pixel_functions(

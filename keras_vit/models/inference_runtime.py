@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
 import keras
@@ -164,6 +167,20 @@ def predictor_graph(model: keras.Model) -> Compute:
     max_xla_images = MAX_XLA_IMAGES if has_blocks and accelerators.lacks_avx512() else 0
     is_small = _weight_bytes(copy) <= MAX_CONSTANT_BYTES
     return _graph_builder(copy, is_small, max_xla_images)(copy)
+
+
+def two_at_a_time(compute: Callable[[Any], Any], batches: Iterable[Any]) -> Iterator[Any]:
+    """Yields the result for each batch, in order, computed while another batch is read or computed.
+
+    Models of JAX keep their state in the model, so that only one thread can call them.
+    """
+    batches = iter(batches)
+    with ThreadPoolExecutor(2 if keras.backend.backend() == "tensorflow" else 1) as threads:
+        pending = deque(threads.submit(compute, batch) for batch in islice(batches, 2))
+        while pending:
+            result = pending.popleft().result()
+            pending.extend(threads.submit(compute, batch) for batch in islice(batches, 1))
+            yield result
 
 
 def _weight_bytes(model: keras.Model) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_vit import arguments, data
 from keras_vit.models import cloning, preprocessing_of
+from keras_vit.models.inference_runtime import two_at_a_time
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import RunFolder
@@ -378,8 +379,9 @@ def output_batches(
     """
     dataset = data.evaluation_dataset(examples, preprocessing, batch_size=batch_size)
     progress, start = keras.utils.Progbar(len(dataset), verbose=verbose), 0
-    for images, *_ in dataset:
-        outputs = network.predict_on_batch(np.asarray(images))
+    network.make_predict_function()  # otherwise each of two threads creates one
+    batches = (np.asarray(images) for images, *_ in dataset)
+    for outputs in two_at_a_time(network.predict_on_batch, batches):
         yield np.arange(start, start + len(outputs)), outputs
         start += len(outputs)
         progress.add(1)

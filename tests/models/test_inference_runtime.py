@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,18 @@ def test_what_xla_does_not_know_is_not_compiled() -> None:
     model = keras.Model(words, keras.layers.Embedding(3, 5)(found))
     given = keras.ops.convert_to_tensor([["dog"], ["bird"]])
     assert_close(optimize_for_inference(model)(given), model(given), 0)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere one thread")
+def test_two_batches_are_computed_at_a_time_in_their_order() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def compute(batch: int) -> int:
+        if batch < 2:
+            both.wait()  # fails if one waits alone
+        return batch * batch
+
+    assert list(inference_runtime.two_at_a_time(compute, range(5))) == [0, 1, 4, 9, 16]
 
 
 def test_arguments_are_checked() -> None:
