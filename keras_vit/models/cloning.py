@@ -55,8 +55,10 @@ def with_loss_scaling(model: keras.Model) -> keras.Model:
 
 
 def clone_layer(layer: Any, kind: type[keras.layers.Layer] | None = None, **changes: Any) -> Any:
-    """Creates a new layer from another layer's configuration, without copying its weights."""
-    return (kind or type(layer)).from_config({**layer.get_config(), **changes})
+    """Creates a new layer from another layer's configuration, without its weights and LoRA."""
+    dropped = ("lora_rank", "lora_alpha") if isinstance(layer, keras.layers.Dense) else ()
+    config = {name: value for name, value in layer.get_config().items() if name not in dropped}
+    return (kind or type(layer)).from_config({**config, **changes})
 
 
 def without_activation(layer: Any, **changes: Any) -> Any:
