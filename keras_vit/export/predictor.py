@@ -98,7 +98,8 @@ class Predictor:
             False and `message` contains the reason.
 
         Raises:
-            ValueError: If `images` is empty, a single image, or contains other objects.
+            ValueError: If `images` is empty, a single image, or contains other objects, or a number
+                is not positive.
             RuntimeError: In a process that was forked after its parent had loaded a predictor.
 
         Examples:
@@ -127,6 +128,7 @@ class Predictor:
         Raises:
             ValueError, RuntimeError: As `predict` does.
         """
+        arguments.positive_int("top", top)
         for output, message in compute_outputs(images, batch_size, self._read, self._run):
             yield self.task.prediction(output, self.preprocessing, message, top)
 

@@ -151,6 +151,12 @@ def test_a_single_image_is_not_embedded(model: keras.Model) -> None:
         next(embed(model, "a.jpg"))
 
 
+@pytest.mark.parametrize("top", [0, -1])
+def test_a_prediction_has_at_least_one_class(top: int, loaded: Predictor) -> None:
+    with pytest.raises(ValueError, match=rf"`top` must be a positive integer\. .* top={top}$"):
+        loaded.predict(["a.jpg"], top=top)
+
+
 def test_images_are_in_any_iterable(loaded: Predictor) -> None:
     pixels = np.random.default_rng(3).integers(0, 256, (2, 12, 20, 3), np.uint8)
     expected = loaded.probabilities(list(pixels))
