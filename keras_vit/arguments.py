@@ -132,7 +132,8 @@ def check_kinds(settings: Any) -> None:
     for field in dataclasses.fields(settings):
         value, annotation = getattr(settings, field.name), str(field.type)
         if check := getattr(hints[field.name], "__metadata__", None):
-            check[0](field.name, value)
+            if type(checked := check[0](field.name, value)) is int:
+                object.__setattr__(settings, field.name, checked)  # JSON has no integers of NumPy
             continue
         kinds, rule = _KINDS.get(annotation, ((object,), f"of the class {annotation}"))
         mismatch = annotation.istitle() and type(value).__name__ != annotation  # such as `Recipe`

@@ -273,9 +273,6 @@ class Constructor:
             name=name or self.__name__.lower(),
             dtype=dtype,
         )
-        if dtype is not None and keras.dtype_policies.get(dtype).name == "mixed_float16":
-            # `compile` scales the loss if the policy of the model is mixed_float16.
-            model.dtype_policy, model.autocast = dtype, False
         if checkpoint:
             config_fields = {"position_interpolation": config.position_interpolation}
             checkpoint = checkpoint.replace(inferred=inferred | config_fields)

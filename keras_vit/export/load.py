@@ -178,10 +178,7 @@ def _model_predictor(model: keras.Model, name: str) -> Predictor:
 
 def _network_functions(network: keras.Model, preprocessing: Preprocessing) -> tuple[Any, Any]:
     """Returns the `read` and `run` functions of a network's predictor."""
-    compute = network.predict_on_batch
-    if keras.backend.backend() == "tensorflow":
-        # `predict_on_batch` would compile with XLA, once per batch size.
-        compute = predictor_graph(network)
+    compute = predictor_graph(network)
     return pixel_functions(
         preprocessing, lambda pixels: np.asarray(compute(preprocessing.scale(pixels)))
     )

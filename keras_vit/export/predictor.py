@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -82,13 +82,13 @@ class Predictor:
         """Probability threshold of each label; None if the classes are mutually exclusive."""
         return self.preprocessing.thresholds
 
-    def predict(self, images: Sequence[Image], batch_size: int = 32, top: int = 5) -> list[Any]:
+    def predict(self, images: Iterable[Image], batch_size: int = 32, top: int = 5) -> list[Any]:
         """Predicts the classes of a list of images.
 
         Args:
             images: Paths, image files as bytes, PIL images, or arrays (H, W), (H, W, 1), (H, W, 3)
-                or (H, W, 4) of uint8 or uint16, N of any of these. As in files, the alpha channel
-                and the lower half of 16 bits are dropped.
+                or (H, W, 4) of uint8 or uint16, N of any of these, in a list or another iterable.
+                As in files, the alpha channel and the lower half of 16 bits are dropped.
             batch_size: Batch size.
             top: Number of classes in each prediction, for exclusive classes.
 
@@ -97,7 +97,8 @@ class Predictor:
             False and `message` contains the reason.
 
         Raises:
-            ValueError: If `images` is empty, not a list, or contains other objects.
+            ValueError: If `images` is empty, a single image, or contains other objects, or a number
+                is not positive.
             RuntimeError: In a process that was forked after its parent had loaded a predictor.
 
         Examples:
@@ -108,20 +109,15 @@ class Predictor:
             >>> predictor.predict(["nowhere.jpg"])[0].message
             'cannot be read: No such file or directory'
         """
-        if isinstance(images, (str, bytes, os.PathLike, PIL.Image.Image)):
-            raise ValueError(
-                "`images` must be a list, even for a single image. Received: a single "
-                f"{type(images).__name__}"
-            )
-        if not len(images):
-            raise ValueError("`images` must contain at least one image. Received: images=[]")
-        return list(self.iterate(images, batch_size, top))
+        if predictions := list(self.iterate(images, batch_size, top)):
+            return predictions
+        raise ValueError("`images` must contain at least one image. Received: images=[]")
 
     def iterate(self, images: Iterable[Image], batch_size: int = 32, top: int = 5) -> Iterator[Any]:
         """Yields predictions one image at a time, using constant memory.
 
         Args:
-            images: As for `predict`; any iterable.
+            images: As for `predict`.
             batch_size: As for `predict`.
             top: As for `predict`.
 
@@ -131,10 +127,11 @@ class Predictor:
         Raises:
             ValueError, RuntimeError: As `predict` does.
         """
+        arguments.positive_int("top", top)
         for output, message in compute_outputs(images, batch_size, self._read, self._run):
             yield self.task.prediction(output, self.preprocessing, message, top)
 
-    def probabilities(self, images: Sequence[Image], batch_size: int = 32) -> np.ndarray:
+    def probabilities(self, images: Iterable[Image], batch_size: int = 32) -> np.ndarray:
         """Returns the predicted class probabilities of images.
 
         Args:
@@ -188,6 +185,14 @@ def compute_outputs(
     run: Callable[[Any], Outputs],
 ) -> Iterator[tuple[np.ndarray, str]]:
     """Yields a network's output and an error message, empty if readable, for each image."""
+    shape = images.shape if isinstance(images, np.ndarray) else (0,)
+    # Paths have one axis. The third is the width of several gray images, the channels of one image.
+    is_image = len(shape) != 1 and shape[2:] in ((), (1,), (3,), (4,))
+    if is_image or isinstance(images, (str, bytes, os.PathLike, PIL.Image.Image, StoredFile)):
+        raise ValueError(
+            "`images` must be a list, even for a single image. Received: a single "
+            f"{type(images).__name__}"
+        )
     image_iterator = iter(images)
     arguments.positive_int("batch_size", batch_size)
     check_process()

@@ -44,12 +44,21 @@ def clone(
             new.set_weights(merged_weights(layer))
         if hasattr(new, "finalize_state"):
             new.finalize_state()  # `Normalization` computes with constants from its weights
-    return copy
+    return with_loss_scaling(copy)
+
+
+def with_loss_scaling(model: keras.Model) -> keras.Model:
+    """Sets the policy of a model with mixed_float16 layers, so that `compile` scales the loss."""
+    if any(layer.dtype_policy.name == "mixed_float16" for layer in layers_of(model)):
+        model.dtype_policy, model.autocast = "mixed_float16", False
+    return model
 
 
 def clone_layer(layer: Any, kind: type[keras.layers.Layer] | None = None, **changes: Any) -> Any:
-    """Creates a new layer from another layer's configuration, without copying its weights."""
-    return (kind or type(layer)).from_config({**layer.get_config(), **changes})
+    """Creates a new layer from another layer's configuration, without its weights and LoRA."""
+    dropped = ("lora_rank", "lora_alpha") if isinstance(layer, keras.layers.Dense) else ()
+    config = {name: value for name, value in layer.get_config().items() if name not in dropped}
+    return (kind or type(layer)).from_config({**config, **changes})
 
 
 def without_activation(layer: Any, **changes: Any) -> Any:

@@ -134,7 +134,7 @@ class ViTConfig:
     stochastic_depth_rate: Rate = 0.0
     remainder: str = "error"
     window_size: Annotated[int | None, optional(arguments.positive_int)] = None
-    global_blocks: int = 4
+    global_blocks: Count = 4
 
     def __post_init__(self) -> None:
         arguments.check_kinds(self)

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from keras_vit import arguments, layers
+from keras_vit.models.cloning import with_loss_scaling
 from keras_vit.models.metadata import config_of
 
 WIDTH = 96  # of the adapter
@@ -114,4 +115,4 @@ def Segmenter(  # noqa: N802
         features = quarter_size_features(backbone, arguments.positive_int("width", width), policy)
     logits = keras.layers.Conv2D(classes, 1, dtype="float32", name="head")(features)
     logits = keras.layers.Resizing(*size, "bilinear", dtype="float32", name="logits")(logits)
-    return keras.Model(backbone.input, logits, name=name)
+    return with_loss_scaling(keras.Model(backbone.input, logits, name=name))

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from keras_vit import arguments, layers
+from keras_vit.models.cloning import with_loss_scaling
 from keras_vit.models.dense import WIDTH, fixed_size, quarter_size_features
 from keras_vit.models.metadata import config_of
 
@@ -79,7 +80,8 @@ def detector_logits(
         features = norm(name=f"level_{stride}_norm")(features)
         features = keras.layers.ReLU(dtype=policy, name=f"level_{stride}")(features)
         levels.append(features)
-    return keras.Model(backbone.input, _branch(levels, classes, conv, policy), name=name)
+    objects = _branch(levels, classes, conv, policy)
+    return with_loss_scaling(keras.Model(backbone.input, objects, name=name))
 
 
 def with_scores(model: keras.Model) -> keras.Model:
@@ -87,7 +89,7 @@ def with_scores(model: keras.Model) -> keras.Model:
     boxes, logits = model.output[..., :4], model.output[..., 4:]
     scores = keras.layers.Activation("sigmoid", dtype="float32", name="scores")(logits)
     joined = keras.layers.Concatenate(dtype="float32", name="objects")([boxes, scores])
-    return keras.Model(model.input, joined, name=model.name)
+    return with_loss_scaling(keras.Model(model.input, joined, name=model.name))
 
 
 def _branch(levels: list[Any], classes: int, conv: Callable[..., Any], policy: Any) -> Any:

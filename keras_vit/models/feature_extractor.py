@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit import layers
+from keras_vit import arguments, layers
 from keras_vit.models import cloning, last_activation
 from keras_vit.models.out_of_distribution import last_results_of
 
@@ -131,7 +131,7 @@ class FeatureExtractor:
 
     Raises:
         ValueError: If the model has no blocks of this package, is not functional or sequential,
-            or is from `reduce_tokens`.
+            or is from `reduce_tokens`, or the precision is unknown.
 
     Examples:
         >>> from keras_vit import models
@@ -143,6 +143,7 @@ class FeatureExtractor:
     """
 
     def __init__(self, model: keras.Model, precision: str = "float32") -> None:
+        arguments.one_of("precision", precision, ("float32", "bfloat16"))
         cloning.require_graph(model)
         if any(isinstance(layer, layers.ReducingBlock) for layer in cloning.layers_of(model)):
             raise ValueError(

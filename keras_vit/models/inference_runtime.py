@@ -157,11 +157,13 @@ def _has_tokens(tensors: Any) -> bool:
 
 
 def predictor_graph(model: keras.Model) -> Compute:
-    """Returns a function that runs a model in float32, as TensorFlow Serving does.
+    """Returns a function that runs a copy of a model in float32, as TensorFlow Serving does.
 
     Without AVX-512, XLA computes a few images of a Vision Transformer faster (docs/performance.md).
     """
     copy = cloning.with_dtype(model, "float32")
+    if keras.backend.backend() != "tensorflow":
+        return copy.predict_on_batch  # on TensorFlow it would compile with XLA, per batch size
     fold(copy)
     has_blocks = any(isinstance(layer, TransformerBlock) for layer in cloning.layers_of(copy))
     max_xla_images = MAX_XLA_IMAGES if has_blocks and accelerators.lacks_avx512() else 0

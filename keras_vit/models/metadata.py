@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from keras_vit.layers import ModelMetadata
-from keras_vit.models.cloning import clone, clone_layer, is_graph, layers_of
+from keras_vit.models.cloning import clone, clone_layer, is_graph, layers_of, with_loss_scaling
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.lora import merged_weights
 from keras_vit.models.vit import build
@@ -172,7 +172,8 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
     if _scaled_levels(model, metadata) is not None:
         images = keras.Input(batch_shape=model.inputs[0].shape, dtype=model.inputs[0].dtype)
         of_input = ModelMetadata(preprocessing, metadata.architecture, dtype=images.dtype)
-        return keras.Model(images, clone(model)(of_input(images)), name=model.name)
+        outputs = clone(model)(of_input(images))
+        return with_loss_scaling(keras.Model(images, outputs, name=model.name))
     config = preprocessing.get_config()
 
     def changed(layer: keras.layers.Layer) -> keras.layers.Layer | None:

@@ -69,11 +69,11 @@ def tiled(model: keras.Model, image_size: int | tuple[int, int], overlap: int = 
 
 def _tiles(side: int, tile: int, output: int, overlap: int) -> list[_Tile]:
     """Returns the tiles along one axis of an image."""
-    step = tile // output
-    if tile % output or side % step or side < tile or not 0 <= overlap < tile:
+    step = tile // output  # which `overlap` is rounded up to
+    if tile % output or side % step or side < tile or not 0 <= overlap <= tile - step:
         raise ValueError(
             "`image_size` must be at least the model's size, both multiples of the step of its "
-            "output, and `overlap` below them. Received: "
+            "output, and `overlap` at least one step smaller. Received: "
             f"{side} pixels for tiles of {tile}, outputs of {output}, overlap={overlap}"
         )
     rest, overlap = side // step - output, -(-overlap // step)

@@ -13,6 +13,7 @@ import keras
 
 from keras_vit import layers
 from keras_vit.layers.position_embedding import POSITIONS
+from keras_vit.models.cloning import with_loss_scaling
 from keras_vit.models.config import ViTConfig
 from keras_vit.preprocessing import Preprocessing
 
@@ -108,7 +109,7 @@ def build(
     if input_tensor is not None:
         sources = keras.utils.get_source_inputs(input_tensor)
         inputs = sources[0] if len(sources) == 1 else sources
-    return keras.Model(inputs, z, name=name)
+    return with_loss_scaling(keras.Model(inputs, z, name=name))
 
 
 def default_preprocessing(config: ViTConfig) -> Preprocessing:

@@ -13,13 +13,14 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from keras_vit.export import Predictor, load_predictor, onnx_openvino
+from keras_vit.export import Predictor, embed, load_predictor, onnx_openvino
 from keras_vit.tasks.registry import trained_model
 from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
 
 KINDS = ["keras", "saved_model", "tflite"]
+SINGLE = r"^`images` must be a list, even for a single image\. Received: a single \w+$"
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -126,10 +127,43 @@ def test_other_kinds_are_refused(wrong: object, received: str, loaded: Predictor
         loaded.predict([wrong])
 
 
-@pytest.mark.parametrize("single", ["a.jpg", Path("a.jpg"), b"bytes", PIL.Image.new("L", (5, 7))])
+@pytest.mark.parametrize(
+    "single",
+    [
+        "a.jpg",
+        Path("a.jpg"),
+        b"bytes",
+        PIL.Image.new("L", (5, 7)),
+        np.zeros((5, 7), np.uint8),
+        np.zeros((5, 7, 1), np.uint8),
+        np.zeros((5, 7, 3), np.uint8),
+        np.zeros((5, 7, 4), np.uint16),
+    ],
+)
 def test_a_single_image_is_no_list(single: object, loaded: Predictor) -> None:
-    with pytest.raises(ValueError, match=r"`images` must be a list, even for a single image\."):
-        loaded.predict(single)
+    for call in (loaded.predict, loaded.probabilities, loaded.iterate):
+        with pytest.raises(ValueError, match=SINGLE):
+            list(call(single))
+
+
+def test_a_single_image_is_not_embedded(model: keras.Model) -> None:
+    with pytest.raises(ValueError, match=SINGLE):
+        next(embed(model, "a.jpg"))
+
+
+@pytest.mark.parametrize("top", [0, -1])
+def test_a_prediction_has_at_least_one_class(top: int, loaded: Predictor) -> None:
+    with pytest.raises(ValueError, match=rf"`top` must be a positive integer\. .* top={top}$"):
+        loaded.predict(["a.jpg"], top=top)
+
+
+def test_images_are_in_any_iterable(loaded: Predictor) -> None:
+    pixels = np.random.default_rng(3).integers(0, 256, (2, 12, 20, 3), np.uint8)
+    expected = loaded.probabilities(list(pixels))
+    for images in (pixels, iter(pixels)):
+        np.testing.assert_allclose(loaded.probabilities(images), expected, atol=1e-6)
+    assert len(loaded.predict(pixels[..., 0])) == 2  # gray
+    assert len(loaded.predict(np.array(["a.jpg", "b.jpg", "c.jpg"]))) == 3
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from keras_vit.models import ViTConfig, size
@@ -48,6 +49,12 @@ def test_size_suggests_the_nearest() -> None:
 
 def test_config_goes_through_json() -> None:
     config = tiny_config(image_size=(None, 14), position_grid=(3, 7), dropout_rate=0.1)
+    assert ViTConfig(**json.loads(json.dumps(config.get_config()))) == config
+
+
+def test_config_has_no_integers_of_numpy() -> None:
+    names = ("register_tokens", "window_size", "global_blocks", "num_layers", "representation_size")
+    config = size("Ti/16").replace(**dict.fromkeys(names, np.int64(4)))
     assert ViTConfig(**json.loads(json.dumps(config.get_config()))) == config
 
 

@@ -183,6 +183,12 @@ def test_anatomy_of_a_stranger() -> None:
         FeatureExtractor(stranger)
 
 
+def test_another_precision_is_refused() -> None:
+    message = r"^`precision` must be one of .*'float32', 'bfloat16'\. Received: precision='bf16'$"
+    with pytest.raises(ValueError, match=message):
+        FeatureExtractor(tiny_model(), precision="bf16")
+
+
 def test_anatomy_of_an_anatomy_is_itself() -> None:
     extractor = FeatureExtractor(tiny_model())
     assert FeatureExtractor.of(extractor) is extractor

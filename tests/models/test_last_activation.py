@@ -86,7 +86,8 @@ def test_prepare_computes_in_float32(policy: str, model: keras.Model) -> None:
     network, _ = last_activation.with_probabilities(trained)
     # The same weights in float32 are `model`, to the bit.
     np.testing.assert_array_equal(network(IMAGES), model(IMAGES))
-    assert np.abs(np.array(trained(IMAGES)) - np.array(model(IMAGES))).max() > 1e-4
+    # Float16 differs by about 1e-4, since positions are added in float32; float32 by 1e-7.
+    assert np.abs(np.array(trained(IMAGES)) - np.array(model(IMAGES))).max() > 1e-5
 
 
 def test_prepare_makes_a_users_mixed_model_float32_at_every_depth() -> None:

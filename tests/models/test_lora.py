@@ -45,6 +45,19 @@ def test_merged_models_equal_adapted_ones(changes: dict[str, object], tmp_path: 
     np.testing.assert_array_equal(numpy(loaded(images)), numpy(copies[0](images)))
 
 
+def test_an_adapted_classifier_is_merged_in_copies() -> None:
+    model = adapted()
+    head = model.get_layer("head")
+    head.enable_lora(2)
+    head.lora_kernel_b.assign(0.1 * normal(2, 11))
+    copy = models.with_preprocessing(model, models.preprocessing_of(model))
+    assert len(copy.weights) == len(models.build(tiny_config()).weights)
+    images = normal(4, 15, 14, 3)
+    expected = numpy(model(images))
+    assert np.abs(expected - numpy(adapted()(images))).max() > 1e-3
+    np.testing.assert_allclose(numpy(copy(images)), expected, atol=1e-5)
+
+
 def test_only_factors_and_chosen_weights_are_trained() -> None:
     model = models.build(tiny_config())
     enable_lora(model, 3, ["*/qkv"])

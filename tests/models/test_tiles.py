@@ -54,7 +54,8 @@ def test_a_tiled_segmenter_reloads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "overlap"), [((12, 16), 4), ((18, 16), 4), ((16, 20), 16), ((16, 20), -1)]
+    ("size", "overlap"),
+    [((12, 16), 4), ((18, 16), 4), ((16, 20), 13), ((16, 20), 16), ((16, 20), -1)],
 )
 def test_sizes_out_of_range_are_refused(size: tuple[int, int], overlap: int) -> None:
     with pytest.raises(ValueError, match="`image_size` must be at least the model's size"):
