@@ -15,12 +15,13 @@ from keras_vit.files import write_json
 
 MARKER = ".keras_vit_output"
 _LOCK = ".keras_vit_lock"
-# Files in output folders of earlier versions, which have no marker.
-_EARLIER = (
+# Files in output folders without a marker: of earlier versions, or with other files of the user.
+_UNMARKED = (
     *(("config.yaml", name) for name in ("split.csv", "checkpoints", "last.keras")),
-    *(("evaluation.json", name) for name in ("confusion_matrix.png", "label_scores.png")),
+    *(("evaluation.json", f"{name}.png") for name in ("confusion_matrix", "label_scores")),
+    *(("evaluation.json", f"{name}.png") for name in ("precision_recall", "iou", "scatter")),
     ("comparison.json", "runs"),
-    ("report.json", "index.html"),
+    *((name, "index.html") for name in ("report.json", "drift.json", "without.csv")),
     ("probe.json", "neighbors.png"),
 )
 
@@ -30,7 +31,7 @@ def is_output(folder: Any) -> bool:
     folder = Path(folder) if isinstance(folder, str) else folder
     if (folder / MARKER).is_file():
         return True
-    return any((folder / a).is_file() and (folder / b).exists() for a, b in _EARLIER)
+    return any((folder / a).is_file() and (folder / b).exists() for a, b in _UNMARKED)
 
 
 def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> None:

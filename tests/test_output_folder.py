@@ -190,11 +190,19 @@ def test_writing_follows_no_links(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
-@pytest.mark.parametrize("names", keras_vit.output_folder._EARLIER)
-def test_is_output_recognizes_folders_of_earlier_versions(
+@pytest.mark.parametrize("names", keras_vit.output_folder._UNMARKED)
+def test_is_output_recognizes_folders_without_a_marker(
     tmp_path: Path, names: tuple[str, str]
 ) -> None:
     (tmp_path / names[0]).touch()
     assert not is_output(tmp_path)
     (tmp_path / names[1]).touch()
     assert is_output(tmp_path)
+
+
+def test_writing_is_repeated_in_a_folder_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    for _ in range(2):
+        with writing(tmp_path, "evaluate", ("evaluation.json", "iou.png")):
+            (tmp_path / "evaluation.json").touch()
+            (tmp_path / "iou.png").touch()

@@ -119,7 +119,7 @@ def labels(
     keras-vit data labels runs/folds --out labels
     """
     opt.check_exists("FOLDS", folds, "a folder of `keras-vit train --folds`")
-    opt.check_out("--out", out)
+    opt.check_out("--out", out, ("index.html", "labels.csv", "without.csv"))
     start_keras()
     from keras_vit import reports
 

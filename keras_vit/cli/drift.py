@@ -27,7 +27,7 @@ def drift(
     """
     opt.check_exists("RUN", run, "a run folder")
     opt.check_files("SOURCE", images, folders=True)
-    opt.check_out("--out", out)
+    opt.check_out("--out", out, ("index.html", "drift.json"))
     paths = opt.find_images(images)
     start_keras()
     from keras_vit.reports import write_drift

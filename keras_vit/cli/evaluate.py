@@ -13,7 +13,10 @@ from keras_vit.cli.model_argument import check_model, load_given_model
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
-_EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
+_EVALUATION = (
+    *("evaluation.json", "confusion_matrix.png", "label_scores.png"),
+    *("precision_recall.png", "iou.png", "scatter.png"),
+)
 _REPORT = ("index.html", "report.json")
 _PROBE = ("probe.json", "neighbors.png")
 

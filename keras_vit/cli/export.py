@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from keras_vit.cli.model_argument import check_model, load_given_model
 from keras_vit.cli.options import DATA_HELP, argument, check_data, check_out, option, server_option
@@ -131,14 +131,20 @@ def export(
         check_out("--to", to / folder)
     start_keras()
     from keras_vit import export as exporting
+    from keras_vit.tasks.registry import trained_model
+    from keras_vit.tasks.run_data import Run, evaluation_images
 
+    source: Any = model if model.is_dir() else load_given_model(model)
+    examples: Any = data
+    if data and coverage is not None and model.is_file() and Run(model.parent).config.is_file():
+        examples = evaluation_images(Run(model.parent), data, trained_model(source).task).examples
     result = exporting.bundle(
-        model if model.is_dir() else load_given_model(model),
+        source,
         to,
         name=name,
         quantizations={(): None, ("all",): "all", ("none",): ()}.get(variants, variants),
         runtimes=[kind for kind, enabled in (("onnx", onnx), ("openvino", openvino)) if enabled],
-        examples=data,
+        examples=examples,
         full=full,
         coverage=coverage,
         false_alarm_rate=false_alarm_rate,

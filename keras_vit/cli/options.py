@@ -299,15 +299,16 @@ def check_resume(context: typer.Context, out: Path, *also_allowed: str) -> None:
     config_path, final_file = out / "config.yaml", out / "curves.png"
     if (out / "fold_1" / "config.yaml").is_file():
         config_path, final_file = out / "fold_1" / "config.yaml", out / "folds.json"
-    flags = ["--config", str(config_path)]
+    flags, config = ["--config", str(config_path)], {}
+    with contextlib.suppress(Exception):  # of many types, and reported later
+        text = config_path.read_bytes() if config_path.stat().st_size <= MAX_YAML else b""
+        content = yaml.safe_load(text)
+        config = {key: value for key, value in content.items() if isinstance(value, str)}
     if context.info_name == "pretrain":
-        config = {}
-        with contextlib.suppress(Exception):  # of many types, and reported later
-            text = config_path.read_bytes() if config_path.stat().st_size <= MAX_YAML else b""
-            content = yaml.safe_load(text)
-            config = {key: value for key, value in content.items() if isinstance(value, str)}
         flags = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
-    weights = ("--weights", out) * (config_path.parent == out)  # none of a cross-validation
+    # None of a cross-validation, and none with layers for another task, which cannot be left out.
+    classifies = config.get("task", "classification") in ("classification", "multi_label")
+    weights = ("--weights", out) * (classifies and config_path.parent == out)
     command = arguments.command(str(context.info_name), *flags, *weights)
     hint = f"To train longer, start a new run:\n  {command} --epochs N --out NEW"
     allowed = ["out", *also_allowed]

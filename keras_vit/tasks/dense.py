@@ -43,7 +43,16 @@ class DenseTask(Task):
     details_kind: ClassVar[type[DenseDetails]]
     # File in the folder of a run that shows the targets of some held-out images.
     targets_file: ClassVar[str]
+    # Patterns of layers that start from random weights; they are trained, whatever is frozen.
+    new_layers: ClassVar[tuple[str, ...]] = ()
     config: RunConfig
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        if config and "*" not in config.recipe.trainable:
+            patterns = dict.fromkeys((*config.recipe.trainable, *self.new_layers))
+            recipe = config.recipe.replace(trainable=tuple(patterns))
+            self.config = dataclasses.replace(config, recipe=recipe)
 
     def target(self, examples: data.Examples, index: int) -> Any:
         """Returns the target of an image, as `TargetKind.loaded` does for all images."""

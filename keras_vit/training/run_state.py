@@ -118,7 +118,9 @@ class RunState:
 
         A run that was stopped before its first state was saved starts from the beginning.
         """
-        run = self.run
+        run, new_run = self.run, "Start a new run"
+        if self.task.unnamed:  # layers for other tasks cannot be left out
+            new_run += f", with --weights {run.last} to continue from the weights of this run"
         if self.devices.is_chief:
             for path in (run.last, run.best, run.history):
                 for leftover in run.path.glob(f".{path.name}.*"):
@@ -126,8 +128,7 @@ class RunState:
         if not self.checkpoints.paths():
             if run.history.exists():  # written after a state
                 raise ValueError(
-                    f"`--resume` needs a saved state in {run.checkpoints}. Start a new run, with "
-                    f"--weights {run.last} to continue from the weights of this run. Received: "
+                    f"`--resume` needs a saved state in {run.checkpoints}. {new_run}. Received: "
                     f"out={str(run.path)!r}, which has no saved states"
                 )
             print(f"{run.path} was stopped before its first saved state: training restarts.")
@@ -145,9 +146,9 @@ class RunState:
         )
         if mismatches:
             raise ValueError(
-                f"{run.checkpoints} must contain states of this run's model and optimizer. Start "
-                f"a new run, with --weights {run.last} to continue from the weights of this run. "
-                f"Received: {len(mismatches)} variables that do not fit, such as {mismatches[:5]}"
+                f"{run.checkpoints} must contain states of this run's model and optimizer. "
+                f"{new_run}. Received: {len(mismatches)} variables that do not fit, such as "
+                f"{mismatches[:5]}"
             )
         for name, variable in variables.items():
             if not name.startswith("metrics/"):

@@ -36,6 +36,16 @@ def test_evaluate_writes_a_report(
     assert "/index.html (open it in a browser)" in output
 
 
+@pytest.mark.parametrize("name", ["confusion_matrix", "iou", "precision_recall", "scatter"])
+def test_evaluate_replaces_no_picture_of_the_user(
+    run: Path, call: Call, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / f"{name}.png").touch()
+    code, _, message = call("evaluate", run, "--out", tmp_path)
+    check_failure(code, message, f"other folders are not overwritten. Received: out='{tmp_path}'")
+    assert message.endswith(f"which contains {name}.png\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "earlier"),

@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -13,6 +14,10 @@ import pytest
 
 from keras_vit import export
 from keras_vit.cli import export as serving_commands
+from keras_vit.tasks.classification.conformal import conformal_threshold
+from keras_vit.tasks.classification.predict import predict
+from keras_vit.tasks.run_data import Run
+from keras_vit.weights.whole_models import load_model
 from tests.cli.commands import Call, call_main, check_failure
 from tests.tf_serving.fake_serving import serving
 
@@ -232,6 +237,27 @@ def test_export_takes_a_model_and_images(
     )
     assert code == 0
     assert "on 5 labeled images" in output
+
+
+def test_threshold_of_a_models_sets_is_chosen_on_held_out_images(
+    run: Path, photos: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+
+    def stop(artifacts, examples, expected, *rest, **options):
+        found.update(names=examples.names, threshold=expected.preprocessing.set_threshold)
+        raise ValueError("stopped")
+
+    monkeypatch.setattr(sys.modules["keras_vit.export.bundle"], "verify", stop)
+    options = ("--data", photos, "--coverage", 0.8, "--tflite", "none", "--no-warm-up")
+    code, output, message = call("export", run / "best.keras", "--to", tmp_path, *options)
+    check_failure(code, message, "stopped")
+    assert "26 of 33 images are training images of the run and are left out." in output
+    held_out = Run(run).examples("validation")
+    assert {*found["names"]} == {*held_out.names}
+    labels, probabilities, _ = predict(load_model(run / "best.keras"), held_out)
+    threshold = conformal_threshold(labels, probabilities, 0.8)
+    assert found["threshold"] == pytest.approx(threshold, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from keras_vit.doctor.scaling_candidates import SCALES
 from keras_vit.runs.config import METHODS
 from keras_vit.training.distribution import STRATEGIES
 from keras_vit.weights import list_weights
+from tests.cli.commands import Call
 
 
 @pytest.mark.parametrize(
@@ -156,6 +157,14 @@ def test_only_what_was_given_stands_beside_resume(
         ValueError, match=rf"(?s)`--resume` must be given alone or with --out, --log; a.*{refused}"
     ):
         raise found.exception
+
+
+def test_run_with_layers_for_a_task_is_not_offered_as_weights(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("task: segmentation\n")
+    (tmp_path / "curves.png").touch()
+    code, output, _ = call("train", "--resume", "--out", tmp_path)
+    assert code == 0
+    assert f"keras-vit train --config {tmp_path}/config.yaml --epochs N --out NEW" in output
 
 
 def test_a_path_with_nothing_there_is_refused(tmp_path: Path) -> None:

@@ -4,14 +4,15 @@ import csv
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from keras_vit import data, training
-from keras_vit.reports import write_label_errors
+from keras_vit import data, files, training
+from keras_vit.reports import write_label_errors, wrong_labels
 from tests.cli.commands import Call
 from tests.cli.conftest import call as call
 from tests.training.conftest import nano as nano
-from tests.training.photos import write_colors
+from tests.training.photos import write_colors, write_photos
 
 pytestmark = pytest.mark.tensorflow
 
@@ -48,3 +49,10 @@ def test_swapped_labels_are_found_and_corrected(
     (tmp_path / "folds" / "folds.json").unlink()
     with pytest.raises(ValueError, match="`folds` must be a complete folder of `keras-vit train"):
         write_label_errors(tmp_path / "folds", tmp_path / "labels")
+
+
+def test_classes_that_look_like_formulas_have_their_names(tmp_path: Path) -> None:
+    examples = data.load(write_photos(tmp_path / "photos", {"-1": 3, "1": 5}))
+    rows = wrong_labels._table(examples, np.full((8, 2), 0.5), {}, tmp_path)
+    files.write_csv(tmp_path / "labels.csv", rows)
+    assert data.load(tmp_path / "labels.csv").class_names == ("-1", "1")

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from keras_vit import data
 from keras_vit.runs.config import RunConfig
-from keras_vit.tasks.dense import evenly_spaced, sheet, upright_pixels, with_image_size
+from keras_vit.runs.recipe import Recipe
+from keras_vit.tasks.dense import DenseTask, evenly_spaced, sheet, upright_pixels, with_image_size
+from keras_vit.tasks.detection.task import Detection
+from keras_vit.tasks.segmentation.task import Segmentation
+from keras_vit.training.param_groups import set_trainable
 
 pytestmark = pytest.mark.tensorflow
 
@@ -32,3 +38,16 @@ def test_some_images_are_evenly_spaced() -> None:
 def test_a_sheet_shows_every_image() -> None:
     figure = sheet([np.zeros((4, 6, 3), "uint8")] * 5, list("abcde"))
     assert [axes.get_title() for axes in figure.axes[:5]] == list("abcde")
+
+
+@pytest.mark.parametrize("kind", [Segmentation, Detection])
+def test_layers_that_start_from_random_weights_are_not_frozen(kind: type[DenseTask]) -> None:
+    recipe = Recipe(trainable=("block_00/*",), image_size=(32, 64))
+    task = kind(RunConfig("photos", "ViTMicro4", weights=None, recipe=recipe))
+    examples = SimpleNamespace(class_names=("a", "b"))
+    network = task.build_network(examples, "float32", resume=False)  # type: ignore[arg-type]
+    set_trainable(network, task.config.recipe.trainable)
+    frozen = {v.path.partition("/")[0] for v in network.weights if not v.trainable}
+    assert frozen
+    assert [name for name in frozen if not name.startswith(("block_", "patch"))] == []
+    assert kind(RunConfig("photos", "ViTMicro4")).config.recipe.trainable == ("*",)

@@ -18,6 +18,7 @@ from keras_vit.runs.state_files import Progress
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.tasks.classification.task import Classification, inference_classifier
 from keras_vit.tasks.multi_label.task import MultiLabel
+from keras_vit.tasks.regression.task import Regression
 from keras_vit.tasks.task import Task
 from keras_vit.training import Recipe, Run
 from keras_vit.training.ema import averages
@@ -292,6 +293,29 @@ def test_run_that_has_lost_its_states_is_left_alone(tmp_path: Path) -> None:
         ValueError, match=r"`--resume` needs a saved state in .* which has no saved states"
     ):
         save.state.restore()
+
+
+@pytest.mark.parametrize(
+    ("task", "hint"),
+    [
+        (
+            Classification,
+            "run, with --weights .*last.keras to continue from the weights of this run",
+        ),
+        (Regression, "run"),
+    ],
+)
+def test_weights_with_layers_for_a_task_are_not_offered(
+    tmp_path: Path, task: type[Task], hint: str
+) -> None:
+    save = saver(tmp_path, build("float32", optimizer="adamw"), task=task)
+    save.on_epoch_end(0, {"val_accuracy": 0.5})
+    other = saver(tmp_path, build("float32", optimizer="sgd"), task=task)
+    with pytest.raises(ValueError, match=rf"optimizer\. Start a new {hint}\. Received: "):
+        other.state.restore()
+    shutil.rmtree(other.state.run.checkpoints)
+    with pytest.raises(ValueError, match=rf"checkpoints\. Start a new {hint}\. Received: "):
+        other.state.restore()
 
 
 def test_state_of_another_batch_size_is_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from keras_vit.storage.paths import AnyPath, fields_of_paths, join_path, to_path
 
 BACKGROUND = "background"
 _FILES = re.compile(r"(_annotations\.coco|annotations|instances.*|result)\.json")
+_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLIT_NAMES)})(?![a-z])\d*", re.IGNORECASE)
 _FOLDERS = (".", "images", "..", "../images")  # of images, relative to the JSON file
 
 
@@ -85,24 +86,37 @@ def coco_files(source: AnyPath) -> list[tuple[AnyPath, str]]:
     """Returns the JSON files of a source, each with its split, or "" for all."""
     if not source.is_dir():
         return [(source, "")] if source.suffix.lower() == ".json" else []
+    pairs = [
+        (folder, path)
+        for folder in (source, source / "annotations", *sorted(source.iterdir()))
+        if folder.is_dir()
+        for path in sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    ]
     files: list[tuple[AnyPath, str]] = []
-    for folder in (source, source / "annotations", *sorted(source.iterdir())):
-        if folder.is_dir():
-            for path in sorted(p for p in folder.iterdir() if _FILES.fullmatch(p.name)):
-                words = re.split("[^a-z]+", path.stem.lower())
-                split = next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), "")
-                if folder != source:
-                    split = split or partner_key((folder.name, path.name))[0]
-                if (path, split) not in files:
-                    files.append((path, split))
+    named = [pair for pair in pairs if _FILES.fullmatch(pair[1].name)]
+    for folder, path in named or [pair for pair in pairs if _is_coco(pair[1])]:
+        word = _SPLIT.search(path.stem)
+        split = SPLIT_NAMES[word[1].lower()] if word else ""
+        if folder != source:
+            split = split or partner_key((folder.name, path.name))[0]
+        if (path, split) not in files:
+            files.append((path, split))
     return files
+
+
+def _is_coco(path: AnyPath) -> bool:
+    """Returns whether a JSON file named by a split or `coco` is in the format of COCO."""
+    if not re.search(f"{_SPLIT.pattern}|coco", path.stem, re.IGNORECASE) or not path.is_file():
+        return False
+    content = path.read_bytes()
+    return all(f'"{key}"'.encode() in content for key in ("images", "annotations", "categories"))
 
 
 def load_coco(source: AnyPath) -> Examples:
     """Loads a dataset of images and masks from JSON files in the format of COCO.
 
     `source` is such a file, or a folder with one for all images or for each split, such as
-    `train/_annotations.coco.json` or `annotations/instances_train2017.json`.
+    `train/_annotations.coco.json`, `annotations/instances_train2017.json` or `train.json`.
 
     Raises:
         ImportError: If pycocotools is not installed.
@@ -159,14 +173,17 @@ def _read(path: AnyPath) -> Any:
 
 def find_images(path: AnyPath, names: Collection[str]) -> list[AnyPath]:
     """Returns the images that a JSON file names, or raises `ValueError` if one does not exist."""
-    stem = path.stem.removeprefix("instances_")  # images of train2017.json are in train2017/
+    word = _SPLIT.search(path.stem)  # images of instances_train2017.json may be in train2017/
+    stems = [path.stem.removeprefix("instances_"), *([word[0]] if word else [])]
+    above_or_below = ("..", "../images", ".", "images")
+    folders = [*_FOLDERS, *(f"{folder}/{stem}" for stem in stems for folder in above_or_below)]
     files = []
     for name in names:
-        candidates = (join_path(path.parent, part, name) for part in (*_FOLDERS, f"../{stem}"))
+        candidates = (join_path(path.parent, part, name) for part in folders)
         files.append(next((file for file in candidates if file.is_file()), None))
     if missing := [name for name, file in zip(names, files, strict=True) if file is None]:
         raise ValueError(
-            f"Every image of {path.name} must be in its folder, in images/ below it, or beside it. "
-            f"Received: without a file {shortlist(missing, shown=20)}"
+            f"Every image of {path.name} must be in its folder, in images/ or {stems[-1]}/ below "
+            f"or beside it. Received: without a file {shortlist(missing, shown=20)}"
         )
     return files

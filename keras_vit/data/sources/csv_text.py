@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.data.examples import SPLIT_NAMES
+from keras_vit.escapes import CSV_TEXT
 from keras_vit.files import without_repeats
 
 CLASS_COLUMNS = ("class_index", "wnid", "label", "labels")
@@ -156,10 +157,10 @@ def _cells(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[st
     # Strict: otherwise an unpaired quote turns all rows up to the next quote into a single cell.
     file = io.StringIO(text, newline="")
     reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
-    line = 1
+    line, escaped = 1, "'" in text
     try:
         for row in reader:
-            cells = [cell.strip() for cell in row]
+            cells = [re.sub(*CSV_TEXT, c.strip()) if escaped else c.strip() for c in row]
             if any(cells):
                 yield line, cells
             line = reader.line_num + 1

@@ -102,7 +102,7 @@ class DetectionPrediction(Prediction):
             return self.message
         labels = self.objects((1, 1))[:, 5].astype(int)
         counts = np.bincount(labels, minlength=len(self.names))
-        order = np.argsort(-counts, kind="stable")[:top]
+        order = np.argsort(-counts, kind="stable")
         return ", ".join(f"{counts[k]} {self.names[k]}" for k in order if counts[k]) or "no objects"
 
 

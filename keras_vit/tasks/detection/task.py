@@ -48,6 +48,7 @@ class Detection(DenseTask):
     report_kind = DetectionReport
     details_kind = DetectionDetails
     targets_file = "boxes.png"
+    new_layers = ("adapter_*", "level_*", "boxes_*", "scores_*")
     unused_fields = (*Task.unused_fields, "class_weights", "loss")
     prediction = staticmethod(DetectionPrediction.of)
     draw_target = staticmethod(figures.objects_on)

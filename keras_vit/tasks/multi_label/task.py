@@ -41,7 +41,8 @@ class MultiLabel(Classification):
                 "`data` must have a column `labels`, for any number of classes per image, with the "
                 f"task multi_label. Received: data={examples.source!r}"
             )
-        return cls(fit_to_labels(config, examples))
+        # First the fields that the user has set: the loss is changed.
+        return cls(fit_to_labels(cls(config).config, examples))
 
     def evaluate_run(
         self, run: RunFolder, validation: data.Examples, *, verbose: int = 0

@@ -62,6 +62,7 @@ class Segmentation(DenseTask):
     report_kind = SegmentationReport
     details_kind = SegmentationDetails
     targets_file = "masks.png"
+    new_layers = ("adapter_*", "head/*")
     check_model = staticmethod(zoo.require_name)
 
     @classmethod

@@ -79,6 +79,27 @@ def test_splits_are_named_by_their_files(tmp_path: Path) -> None:
         load_coco(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("file", "folder"),
+    [
+        ("{}.json", "{}"),
+        ("annotations_{}.json", "images/{}"),
+        ("annotations/{}.json", "{}"),
+        ("instances_{}2017.json", "{}2017"),
+        ("annotations/instances_{}2017.json", "images/{}2017"),
+    ],
+)
+def test_files_and_folders_are_named_by_splits(file: str, folder: str, tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        path = write(tmp_path, file.format(split), [])
+        (path.parent / "captions_train.json").write_text('{"images": [], "annotations": []}')
+        (tmp_path / folder.format(split)).mkdir(parents=True)
+        (path.parent / "a.png").rename(tmp_path / folder.format(split) / "a.png")
+    found = load_coco(tmp_path)
+    assert found.splits == ("train", "validation")
+    assert found.names == tuple(f"{folder.format(split)}/a.png" for split in ("train", "val"))
+
+
 def test_every_file_numbers_its_classes(tmp_path: Path) -> None:
     row = {"category_id": 3, "segmentation": SQUARE}
     for split in ("train", "valid"):

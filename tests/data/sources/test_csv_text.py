@@ -18,6 +18,12 @@ def read(path: Path, content: str | bytes) -> tuple[list[Row], tuple[str, ...]]:
     return rows, notes
 
 
+def test_apostrophes_before_formulas_are_no_text(tmp_path: Path) -> None:
+    text = "file,label,note\n1.png,'-1,'tis\n2.png,''=a,-2\n"
+    rows, _ = read(tmp_path / "t.csv", text)
+    assert [(row["label"], row["note"]) for row in rows] == [("-1", "'tis"), ("'=a", "-2")]
+
+
 @pytest.mark.parametrize(
     ("text", "notes"),
     [

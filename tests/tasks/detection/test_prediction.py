@@ -58,10 +58,12 @@ def test_prediction_counts_the_objects_of_each_class() -> None:
     output = np.array([[0, 0, 9, 9, 0.9, 0.1], [0, 9, 9, 19, 0.1, 0.8], [9, 0, 19, 9, 0.2, 0.4]])
     reads = Preprocessing(size=(32, 32), class_names=("cat", "dog"))
     found = DetectionPrediction.of(output.astype("f"), reads)
-    assert (found.ok, found.text(), found.text(top=1)) == (True, "2 dog, 1 cat", "2 dog")
+    assert (found.ok, found.text()) == (True, "2 dog, 1 cat")
     assert found.objects((64, 64))[:, 4].tolist() == pytest.approx([0.9, 0.8, 0.4])
     assert DetectionPrediction.of(output[:0], reads).text() == "no objects"
     assert DetectionPrediction.of(output, reads, "damaged").text() == "damaged"
+    rows = np.array([[0, 0, 1, 1, 0.9, label] for label in (3, 0, 1, 3, 2)])
+    assert DetectionPrediction("abcd", lambda sides: rows).text(top=3) == "2 d, 1 a, 1 b, 1 c"
 
 
 def test_table_has_a_row_for_each_object(tmp_path: Path) -> None:

@@ -203,6 +203,12 @@ def test_images_of_one_class_each_are_refused() -> None:
         MultiLabel.settled(config, data.load("digits"))
 
 
+def test_fields_are_checked_before_the_loss_is_changed(colors: Path) -> None:
+    config = RunConfig("colors", "ViTMicro4", recipe=Recipe(ridge_head=True))
+    with pytest.raises(ValueError, match="`ridge_head` must be False with the task multi_label"):
+        MultiLabel.settled(config, data.load(colors))
+
+
 def test_teacher_is_refused(colors: Path) -> None:
     config = RunConfig("colors", "ViTMicro4", teacher="t.keras", recipe=Recipe(distillation="soft"))
     with pytest.raises(ValueError, match=r"`distillation` must be 'none' .*='soft' with .*colors"):
