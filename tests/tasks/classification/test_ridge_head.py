@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.linear_model import Ridge
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold
 
 from keras_vit import data, models, tasks, training
 from keras_vit.runs import history
@@ -43,6 +46,37 @@ def test_features_of_no_use_are_regularized_and_get_low_confidence() -> None:
     assert (useless.accuracy, useful.accuracy) == (pytest.approx(1 / 3, abs=0.15), 1.0)
     assert useless.log_loss == pytest.approx(np.log(3), abs=0.1)
     assert useful.log_loss < 0.1
+
+
+def test_strength_and_scale_have_the_lowest_loss_of_a_grid() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(480) % 60
+    x = generator.normal(size=(60, 384))[labels] * 0.3 + generator.normal(size=(480, 384))
+    found = fit_ridge(x, labels, 60)
+    scaled, targets = (x - x.mean(axis=0)) / x.std(axis=0), np.eye(60)[labels]
+    scales = np.geomspace(1, 1e5, 201)
+    losses = {}
+    for strength in 10.0 ** np.arange(-3, 2.5, 0.5):
+        scores = np.empty((480, 60))
+        for fit, rest in StratifiedKFold(5, shuffle=True, random_state=0).split(x, labels):
+            ridge = Ridge(alpha=strength * len(fit), fit_intercept=False)
+            ridge.fit(scaled[fit], targets[fit] - 1 / 60)
+            scores[rest] = ridge.predict(scaled[rest])
+        losses[strength] = min(log_loss(labels, softmax(s * scores, axis=1)) for s in scales)
+    best = min(losses, key=losses.__getitem__)
+    assert found.strength == pytest.approx(best)
+    assert found.log_loss == pytest.approx(losses[best], rel=1e-3)  # 3e-4
+
+
+def test_scale_of_separable_classes_is_limited() -> None:
+    generator = np.random.default_rng(6)
+    labels = np.arange(40) % 10
+    x, centers = generator.normal(size=(40, 192)), generator.normal(size=(10, 192)) * 0.5
+    found = fit_ridge(x + centers[labels], labels, 10)
+    others = generator.normal(size=(400, 192)) + centers[np.arange(400) % 10]
+    logits = others @ found.kernel + found.bias
+    loss = log_loss(np.arange(400) % 10, softmax(logits, axis=1))
+    assert loss < 0.2  # 0.05, and 7.7 without the limit
 
 
 def test_a_class_of_one_image_and_a_class_without_images_have_weights() -> None:
