@@ -57,6 +57,7 @@ class Regression(Task):
     monitor = ("mae", "min")
     recipe = "regression"
     output = "values"
+    unused_fields = (*Task.unused_fields, "class_weights", "loss")
     check_model = staticmethod(zoo.require_name)
     config: RunConfig
 
