@@ -13,7 +13,10 @@ from scipy import sparse
 from sklearn.model_selection import StratifiedGroupKFold
 
 from keras_vit.data.examples import Examples
+from keras_vit.escapes import say
 from keras_vit.storage.names import index_finder
+
+_MAX_DIFFERENCE = 0.02  # between the held-out fraction of groups and that of the user
 
 
 def group_numbers(
@@ -34,6 +37,19 @@ def group_numbers(
     pairs = np.concatenate(links, axis=1)
     graph = sparse.coo_array((np.ones(pairs.shape[1]), tuple(pairs)), (len(indices), len(indices)))
     return sparse.csgraph.connected_components(graph, directed=False)[1]
+
+
+def number_of_folds(fraction: float) -> int:
+    """Returns the number of folds of which one is about the held-out fraction of the images."""
+    if fraction > 0.5:
+        raise ValueError(
+            "`validation_fraction` must be at most 0.5 with `group_by`. Received: "
+            f"validation_fraction={fraction}"
+        )
+    folds = round(1 / fraction)
+    if abs(1 / folds - fraction) > _MAX_DIFFERENCE:
+        say(f"Note: groups are held out as one of {folds} folds: {1 / folds:.3f} of the images.")
+    return folds
 
 
 def grouped_fold(

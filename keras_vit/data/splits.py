@@ -16,7 +16,7 @@ from pyarrow.compute import replace_substring_regex
 
 from keras_vit.arguments import inner_fraction
 from keras_vit.data.examples import SPLITS, Examples
-from keras_vit.data.groups import group_numbers, grouped_fold, join_groups
+from keras_vit.data.groups import group_numbers, grouped_fold, join_groups, number_of_folds
 from keras_vit.data.target_kinds import NO_TARGETS
 from keras_vit.escapes import CSV_TEXT, csv_cell
 from keras_vit.files import write_csv
@@ -73,14 +73,16 @@ def split(
     are needed for training.
 
     With `group_by` or `folds`, images with the same value of a column, the same content or of the
-    same photograph always stay together; a class of a single group is then missing in one set.
+    same photograph always stay together; a class of a single group is then missing in one set. With
+    `group_by` alone, the validation set is one of 1 / `validation_fraction` folds, rounded.
 
     Args:
         examples: The images.
         digests: Name of each image -> digest of its content, from `audit`; None if all are
             different.
         twins: Names of images of the same photograph, from `audit`.
-        validation_fraction: Fraction of each class that is held out, in (0, 1).
+        validation_fraction: Fraction of each class that is held out, in (0, 1); with `group_by`
+            up to 0.5.
         seed: Seed of the split.
         group_by: Column of the examples, such as the patient or the camera.
         folds: Number of folds for cross-validation; 0 to hold out `validation_fraction`.
@@ -129,9 +131,8 @@ def split(
 
     require_trainable(examples)
     if group_by or folds:
-        return grouped_fold(
-            examples, content, folds or max(round(1 / validation_fraction), 2), fold, seed
-        )
+        folds = folds or number_of_folds(validation_fraction)
+        return grouped_fold(examples, content, folds, fold, seed)
     different = different_contents(examples, digests)
     groups = examples.kind.strata(examples, different)
     if len(different) < 2:
