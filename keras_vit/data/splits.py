@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.csv
 from pyarrow.compute import replace_substring_regex
 
-from keras_vit.arguments import inner_fraction
+from keras_vit.arguments import inner_fraction, shortlist
 from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.groups import group_numbers, grouped_fold, join_groups, number_of_folds
 from keras_vit.data.target_kinds import NO_TARGETS
@@ -105,6 +105,11 @@ def split(
     inner_fraction("validation_fraction", validation_fraction)
     content = np.arange(len(examples))
     if digests is not None:
+        if missing := [name for name in examples.names if name not in digests]:
+            raise ValueError(
+                "`digests` must have all images; leave out those that cannot be read with "
+                f"`ImageAudit.accept(examples, 'skip')`. Received: none of {shortlist(missing)}"
+            )
         content = np.array([digests[name] for name in examples.names])
     if group_by or folds:
         content = group_numbers(examples, content, twins, group_by)

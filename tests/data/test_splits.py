@@ -407,6 +407,14 @@ def test_fraction_of_groups_is_that_of_a_fold(
         split(examples, None, group_by="patient", validation_fraction=0.8)
 
 
+def test_images_without_a_digest_are_named(noise: Noise) -> None:
+    examples = noise(6)
+    digests = distinct(examples)
+    del digests["004.png"]
+    with pytest.raises(ValueError, match=r"`ImageAudit\.accept\(examples, .*none of 004\.png$"):
+        split(examples, digests)
+
+
 def test_folds_of_divided_data_are_refused(noise: Noise) -> None:
     splits = ("train",) * 6 + ("validation",) * 2
     examples = noise(8, targets=[0, 1] * 4, splits=splits)
