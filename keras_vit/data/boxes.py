@@ -59,8 +59,12 @@ class Boxes(TargetKind):
         return lambda index: tf.gather(padded, index)
 
     def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
-        """Returns the objects in the model's input (h, w); `ABSENT` if their center is outside."""
+        """Returns the objects in the model's input (h, w); `ABSENT` if their center is outside.
+
+        Crowds are in the input if any part of them is.
+        """
         boxes, inside = cut_boxes(target[:, :4], geometry, size)
+        inside |= (target[:, 5] == 1) & tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
         labels = tf.where(inside[:, tf.newaxis], target[:, 4:], ABSENT)
         return tf.concat([boxes, labels], axis=1)
 

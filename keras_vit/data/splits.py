@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import os
-import warnings
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow.csv
 from pyarrow.compute import replace_substring_regex
-from scipy import sparse
-from sklearn.model_selection import StratifiedGroupKFold
 
-from keras_vit.arguments import inner_fraction
+from keras_vit.arguments import inner_fraction, shortlist
 from keras_vit.data.examples import SPLITS, Examples
+from keras_vit.data.groups import group_numbers, grouped_fold, join_groups, number_of_folds
 from keras_vit.data.target_kinds import NO_TARGETS
 from keras_vit.escapes import CSV_TEXT, csv_cell
 from keras_vit.files import write_csv
@@ -75,14 +73,16 @@ def split(
     are needed for training.
 
     With `group_by` or `folds`, images with the same value of a column, the same content or of the
-    same photograph always stay together; a class of a single group is then missing in one set.
+    same photograph always stay together; a class of a single group is then missing in one set. With
+    `group_by` alone, the validation set is one of 1 / `validation_fraction` folds, rounded.
 
     Args:
         examples: The images.
         digests: Name of each image -> digest of its content, from `audit`; None if all are
             different.
         twins: Names of images of the same photograph, from `audit`.
-        validation_fraction: Fraction of each class that is held out, in (0, 1).
+        validation_fraction: Fraction of each class that is held out, in (0, 1); with `group_by`
+            up to 0.5.
         seed: Seed of the split.
         group_by: Column of the examples, such as the patient or the camera.
         folds: Number of folds for cross-validation; 0 to hold out `validation_fraction`.
@@ -105,9 +105,14 @@ def split(
     inner_fraction("validation_fraction", validation_fraction)
     content = np.arange(len(examples))
     if digests is not None:
+        if missing := [name for name in examples.names if name not in digests]:
+            raise ValueError(
+                "`digests` must have all images; leave out those that cannot be read with "
+                f"`ImageAudit.accept(examples, 'skip')`. Received: none of {shortlist(missing)}"
+            )
         content = np.array([digests[name] for name in examples.names])
     if group_by or folds:
-        content = _groups(examples, content, twins, group_by)
+        content = group_numbers(examples, content, twins, group_by)
     if examples.splits is not None:
         train, validation = _source_split(examples, content)
         if len(train) and "validation" not in examples.splits:
@@ -131,9 +136,8 @@ def split(
 
     require_trainable(examples)
     if group_by or folds:
-        return _grouped(
-            examples, content, folds or max(round(1 / validation_fraction), 2), fold, seed
-        )
+        folds = folds or number_of_folds(validation_fraction)
+        return grouped_fold(examples, content, folds, fold, seed)
     different = different_contents(examples, digests)
     groups = examples.kind.strata(examples, different)
     if len(different) < 2:
@@ -150,74 +154,8 @@ def split(
         is_held_out[members[: min(max(number, 1), len(members) - 1)]] = True  # some, but not all
     examples.kind.balance(is_held_out, examples.subset(different))
     held_out = np.isin(content, content[different[is_held_out]])
-    _join_groups(held_out, examples, content, twins)
+    join_groups(held_out, examples, content, twins)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
-
-
-def _groups(
-    examples: Examples, content: np.ndarray, twins: Sequence[Sequence[str]], column: str | None
-) -> np.ndarray:
-    """Returns a group number for each image (N,), equal for images that belong together."""
-    if column and column not in examples.columns:
-        raise ValueError(
-            "`group_by` must be a column of the table of images. Received: "
-            f"group_by={column!r}; columns: {', '.join(examples.columns) or 'none'}"
-        )
-    links = [np.stack((group[:-1], group[1:])) for group in _members(examples, twins)]
-    indices = np.arange(len(examples))
-    keys = [content, np.array(examples.columns[column])] if column else [content]
-    for key in keys:
-        _, first, value = np.unique(key, return_index=True, return_inverse=True)
-        links.append(np.stack((indices, np.where(key == "", indices, first[value]))))  # "": none
-    pairs = np.concatenate(links, axis=1)
-    graph = sparse.coo_array((np.ones(pairs.shape[1]), tuple(pairs)), (len(indices), len(indices)))
-    return sparse.csgraph.connected_components(graph, directed=False)[1]
-
-
-def _members(examples: Examples, groups: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """Returns the indices of the images of each group, ignoring unknown names."""
-    names = (name for group in groups for name in group)
-    indices = np.array(index_finder(examples.names)(names), int)
-    ends = np.cumsum([len(group) for group in groups], dtype=int)
-    return [group[group >= 0] for group in np.split(indices, ends[:-1])]
-
-
-def _grouped(
-    examples: Examples, groups: np.ndarray, folds: int, fold: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the training and held-out indices of one stratified fold of whole groups."""
-    strata = examples.kind.strata(examples, np.arange(len(examples)))
-    largest, num_groups = np.unique(strata, return_counts=True)[1].max(), len(np.unique(groups))
-    if not 2 <= folds <= min(largest, num_groups) or not 0 <= fold < folds:
-        raise ValueError(
-            "`folds`, or else 1 / `validation_fraction`, must be 2 or more, and at most the number "
-            "of groups of images, and of images of the largest class. Received: "
-            f"folds={folds}, fold={fold}, {num_groups} groups, {largest} images in a class of "
-            f"{examples.source}"
-        )
-    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # classes of fewer images than folds
-        return list(splitter.split(strata, strata, groups))[fold]
-
-
-def _join_groups(
-    held_out: np.ndarray, examples: Examples, content: np.ndarray, twins: Sequence[Sequence[str]]
-) -> None:
-    """Moves each group to the subset (training or held-out) of its first image.
-
-    A group is not moved if that removed all images of a class from a subset.
-    """
-    if not twins:
-        return
-    labels = examples.kind.indicators(examples)
-    for group in _members(examples, twins):
-        members = np.flatnonzero(np.isin(content, content[group]))
-        moved = held_out.copy()
-        moved[members] = held_out[group[:1]].any()
-        affected = labels[:, labels[members].any(axis=0)]
-        if all(affected[moved].any(axis=0)) and all(affected[~moved].any(axis=0)):
-            held_out[:] = moved
 
 
 def split_images(

@@ -164,7 +164,7 @@ def training_dataset(
     check_shard(batch_size, shard)
     if not 0 <= seed < 2**63:
         raise ValueError(f"`seed` must be in [0, 2**63). Received: seed={seed}")
-    if balanced and (examples.multi_label or augmentation.repeats > 1):
+    if balanced and (not isinstance(examples.kind, ClassIndex) or augmentation.repeats > 1):
         raise ValueError(
             "`balanced` must be False unless every image has one class and is not repeated. "
             f"Received: balanced=True with {examples.source} and repeats={augmentation.repeats}"

@@ -246,9 +246,15 @@ def _check_images(
         return
     if len(runs) < len(models):
         usable, audit = data.usable_images(examples, config.on_bad_image)
-        fraction, seed = config.validation_fraction, config.split_seed
         _, held_out = data.split(
-            usable, audit.digests, audit.twins, validation_fraction=fraction, seed=seed
+            usable,
+            audit.digests,
+            audit.twins,
+            validation_fraction=config.validation_fraction,
+            seed=config.split_seed,
+            group_by=config.group_by,
+            folds=config.folds,
+            fold=config.fold,
         )
         expected = {usable.names[i] for i in held_out}
     else:

@@ -33,7 +33,8 @@ class CommonConfig:
         data: Images, see `keras_vit.data.load`.
         model: Name of a constructor, such as `"ViTB16"`.
         weights: Initial weights by name, path or URL, see `weights` of the constructors; or None.
-        validation_fraction: Fraction of the examples that is held out, in (0, 1).
+        validation_fraction: Fraction of the examples that is held out, in (0, 1); with `group_by`
+            that of a fold, up to 0.5.
         split_seed: Seed of the split, separate from the recipe's seed, so that runs with
             different seeds have the same split.
         group_by: Column of the table of images, such as the patient; images with the same value

@@ -42,8 +42,8 @@ class Recipe:
         beta_1: Momentum, in [0, 1); not for Adafactor.
         beta_2: Decay of the second moment, in [0, 1), or of Lion's momentum; not for Adafactor.
         weight_decay: Weight decay, 0 or more, multiplied by the learning rate of the step.
-        weight_decay_on: `"kernels"` (not biases, norms, tokens and position embeddings) or
-            `"all"`.
+        weight_decay_on: `"kernels"` (not biases, norms, tokens and position embeddings, nor kernels
+            of separable convolutions and low-rank updates) or `"all"`.
         weight_decay_coupled: Whether weight decay is added to the gradient, as in PyTorch's SGD,
             and not subtracted from the weights, as in AdamW.
         clip_norm: Maximum global norm of the gradients; 0 for no clipping.

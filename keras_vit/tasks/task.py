@@ -158,7 +158,7 @@ class Task:
     has_sets: ClassVar[bool] = False
     # Fields of a recipe that do not apply to the task.
     unused_fields: ClassVar[tuple[str, ...]] = (
-        *("pooling", "ridge_head", "sampling", "logit_adjustment", "focal_gamma"),
+        *("pooling", "ridge_head", "sampling", "logit_adjustment", "focal_gamma", "distillation"),
     )
 
     def __init__(self, config: Any) -> None:

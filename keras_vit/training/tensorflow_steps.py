@@ -72,6 +72,8 @@ class TensorFlowSteps:
                     [v.value for v in variables],
                     unconnected_gradients=tf.UnconnectedGradients.ZERO,
                 )
+            if self.accumulation_steps > 1:  # those of rows of a table are `tf.IndexedSlices`
+                part_gradients = list(map(tf.convert_to_tensor, part_gradients))
             if gradients:
                 part_gradients = [a + b for a, b in zip(gradients, part_gradients, strict=True)]
             gradients = part_gradients

@@ -34,9 +34,17 @@ def test_objects_follow_their_image() -> None:
     geometry = Geometry(tf.constant([0, 10]), tf.constant([20, 20]), tf.constant(True))
     padded = np.concatenate([ROWS, np.full((1, 6), ABSENT, "f")])
     found = KIND.follow(tf.constant(padded), geometry, (40, 40)).numpy()
-    # Twice as large, from column 10 on, and flipped; the center of the second is outside.
+    # Twice as large, from column 10 on, and flipped; the second is outside.
     np.testing.assert_allclose(found[0], [4, 28, 12, 40, 1, 0])
     assert found[1:, 4].tolist() == [ABSENT, ABSENT]
+
+
+def test_crowd_is_kept_if_a_part_of_it_is_in_the_input() -> None:
+    rows = np.array([[0, 0, 90, 400, 1, 1], [0, 150, 90, 160, 1, 1], [0, 0, 90, 400, 2, 0]], "f")
+    geometry = Geometry(tf.constant([0, 0]), tf.constant([100, 150]), tf.constant(False))
+    found = KIND.follow(tf.constant(rows), geometry, (100, 150)).numpy()
+    np.testing.assert_allclose(found[0], [0, 0, 90, 150, 1, 1])
+    assert found[1:, 4].tolist() == [ABSENT, ABSENT]  # beside the input; an object
 
 
 def test_classes_are_those_of_the_objects() -> None:

@@ -391,6 +391,30 @@ def test_groups_and_folds_that_are_not_there(
         split(examples, distinct(examples), **{"group_by": "patient"} | options)
 
 
+def test_fraction_of_groups_is_that_of_a_fold(
+    noise: Noise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = noise(24, targets=[0, 1] * 12, columns={"patient": tuple("abcdefghijkl" * 2)})
+    for fraction, note in (
+        (0.2, ""),
+        (0.4, "Note: groups are held out as one of 2 folds: 0.500 of the images.\n"),
+    ):
+        split(examples, None, group_by="patient", validation_fraction=fraction)
+        assert capsys.readouterr().out == note
+    with pytest.raises(
+        ValueError, match=r"`validation_fraction` must be at most 0\.5 with .*=0\.8"
+    ):
+        split(examples, None, group_by="patient", validation_fraction=0.8)
+
+
+def test_images_without_a_digest_are_named(noise: Noise) -> None:
+    examples = noise(6)
+    digests = distinct(examples)
+    del digests["004.png"]
+    with pytest.raises(ValueError, match=r"`ImageAudit\.accept\(examples, .*none of 004\.png$"):
+        split(examples, digests)
+
+
 def test_folds_of_divided_data_are_refused(noise: Noise) -> None:
     splits = ("train",) * 6 + ("validation",) * 2
     examples = noise(8, targets=[0, 1] * 4, splits=splits)

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.data import Augmentation, Examples, steps_per_epoch, training_dataset
+from keras_vit.data.target_kinds import NUMBERS
 from keras_vit.preprocessing import Preprocessing
 
 PREPROCESSING = Preprocessing(size=(5, 7), channels="bgr")
@@ -328,6 +329,14 @@ def test_repeated_images_fill_an_epoch_of_the_same_length(identified: Examples) 
     # Repetitions are spread over the epoch: not all in one batch.
     together = [len(set(batch)) == 1 for epoch in shown for batch in epoch.reshape(3, 3)]
     assert 0 < np.mean(together) < 0.2
+
+
+def test_targets_without_a_class_cannot_be_balanced(noise: Noise) -> None:
+    numbers = noise(11, targets=np.zeros((11, 3)), target_kind=NUMBERS)
+    several = noise(11, targets=np.eye(3)[np.arange(11) % 3])
+    for examples in (numbers, several):
+        with pytest.raises(ValueError, match="`balanced` must be False unless every image has one"):
+            batches(examples, PLAIN, balanced=True)
 
 
 @pytest.mark.slow

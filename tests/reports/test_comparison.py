@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keras_vit import data
 from keras_vit.evaluation import mcnemar
 from keras_vit.reports import Comparison, compare, comparison
 from keras_vit.reports.comparison_worker import ModelResult
@@ -162,6 +163,20 @@ def test_a_run_with_another_split_is_refused_before_anything_is_trained(
         ValueError, match=r"elsewhere, whose split\.csv contains different validation images"
     ):
         compare(RunConfig(str(photos), ""), [str(run), str(out)], tmp_path / "out")
+
+
+def test_split_by_groups_is_that_of_an_existing_run(tmp_path: Path) -> None:
+    digits, writers = data.load("digits").subset(range(100)), tuple(str(i // 3) for i in range(100))
+    examples, audit = data.usable_images(dataclasses.replace(digits, columns={"writer": writers}))
+    config, runs = RunConfig("digits", "", group_by="writer"), {"run": Run(tmp_path)}
+    parts = data.split(examples, audit.digests, audit.twins, group_by="writer")
+    data.write_split(runs["run"].split, examples, *parts)
+    comparison._check_images(config, ["ViTTi16", "run"], runs, examples)
+    for other in ({"group_by": None}, {"folds": 5, "fold": 1}):
+        with pytest.raises(ValueError, match="A run must have the same validation images as the"):
+            comparison._check_images(
+                dataclasses.replace(config, **other), ["ViTTi16", "run"], runs, examples
+            )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from keras_vit import data, tasks
 from keras_vit.runs.config import RunConfig
+from keras_vit.runs.recipe import Recipe
 from keras_vit.tasks.run_data import Run
 from keras_vit.tasks.task import Task
 
@@ -35,3 +36,19 @@ def test_defaults_decide_nothing(tmp_path: Path) -> None:
     assert task.draw_training(Run(tmp_path), None, digits) == {}
     assert task.next_commands(Run("runs/a")) == ["keras-vit export runs/a --to runs/a/serving"]
     assert task.title(digits, 16) == "Training ViTMicro4 (plain) on 16 images"
+
+
+@pytest.mark.parametrize(
+    ("task", "field", "value"),
+    [
+        *((task, "distillation", "soft") for task in ("segmentation", "detection", "regression")),
+        ("regression", "class_weights", "balanced"),
+        ("regression", "loss", "sigmoid"),
+    ],
+)
+def test_fields_that_a_task_does_not_use_are_refused(task: str, field: str, value: Any) -> None:
+    teacher = "x" if field == "distillation" else None
+    config = RunConfig("photos", "ViTTi16", teacher=teacher, recipe=Recipe(**{field: value}))
+    with pytest.raises(ValueError, match=f"`{field}` must be '.*' with the task {task}. Received"):
+        tasks.get(task)(config)
+    tasks.get("classification")(config)

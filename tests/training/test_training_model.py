@@ -157,9 +157,13 @@ def test_replicas_drop_other_units(two: Devices) -> None:
 
 
 @pytest.mark.slow
-def test_accumulation_is_the_same_update() -> None:
+@pytest.mark.parametrize("position_embedding", ["learned", "relative"])
+def test_accumulation_is_the_same_update(position_embedding: str) -> None:
     recipe = Recipe(optimizer="sgd", learning_rate=0.1)
-    whole, parts = (updates(None, recipe, accumulation_steps=n) for n in (1, 4))
+    whole, parts = (
+        updates(None, recipe, accumulation_steps=n, position_embedding=position_embedding)
+        for n in (1, 4)
+    )
     assert max(differences(whole, parts)) < TOLERANCE
 
 

@@ -79,8 +79,15 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> 
     return Reliability(counts, mean, accuracy, float(np.nansum(weights * np.abs(mean - accuracy))))
 
 
-def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
-    """Finds the temperature, 1/20 to 20, that minimizes the cross-entropy.
+def fit_temperature(
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    lowest: float = 1 / _MAX_TEMPERATURE,
+    smoothing: float = 0.0,
+) -> float:
+    """Finds the temperature, `lowest` to 20, that minimizes the cross-entropy.
+
+    The fraction `smoothing` of each label is spread over all classes.
 
     Reference: section 4.2 of https://arxiv.org/abs/1706.04599
     """
@@ -92,13 +99,14 @@ def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
 
     def loss(log_temperature: float) -> float:
         scaled = special.log_softmax(logits / np.exp(log_temperature), axis=1)
-        return float(-scaled[np.arange(len(true)), true].mean())
+        true_logs = scaled[np.arange(len(true)), true]
+        return float(-(1 - smoothing) * true_logs.mean() - smoothing * scaled.mean())
 
-    limit = np.log(_MAX_TEMPERATURE)
-    optimum = optimize.minimize_scalar(loss, bounds=(-limit, limit), method="bounded")
-    at_bounds = {loss(sign * limit): _MAX_TEMPERATURE**sign for sign in (-1, 1)}
-    lowest = min(at_bounds)
-    return at_bounds[lowest] if lowest <= optimum.fun else float(np.exp(optimum.x))
+    bounds = lowest, _MAX_TEMPERATURE
+    optimum = optimize.minimize_scalar(loss, bounds=np.log(bounds), method="bounded")
+    at_bounds = {loss(np.log(bound)): bound for bound in bounds}
+    least = min(at_bounds)
+    return at_bounds[least] if least <= optimum.fun else float(np.exp(optimum.x))
 
 
 def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Calibration:

@@ -83,13 +83,13 @@ class ClassificationObjective(Objective):
         if self.loss_kind == "sigmoid":
             label_losses = ops.binary_crossentropy(smoothed, logits, from_logits=True)  # (B, K)
             if focal:
-                label_losses = label_losses * ops.abs(y - ops.sigmoid(logits)) ** focal
+                label_losses = label_losses * _power(ops.abs(y - ops.sigmoid(logits)), focal)
             if weights is not None:
                 label_losses = label_losses * (1 + y * (weights - 1))
             return ops.mean(label_losses, axis=-1)
         losses = ops.categorical_crossentropy(smoothed, logits, from_logits=True)  # (B,)
         if focal:
-            losses = losses * (1 - ops.sum(y * ops.softmax(logits), axis=-1)) ** focal
+            losses = losses * _power(1 - ops.sum(y * ops.softmax(logits), axis=-1), focal)
         return losses if weights is None else losses * ops.sum(y * weights, axis=-1)
 
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
@@ -101,3 +101,8 @@ class ClassificationObjective(Objective):
     @property
     def scores(self) -> list[keras.metrics.Metric]:
         return [self.accuracy, self.average_precision] if self.multi_label else [self.accuracy]
+
+
+def _power(errors: Any, exponent: float) -> Any:
+    """Returns powers of errors, with a finite derivative at 0 for exponents below 1."""
+    return ops.maximum(errors, 1e-7) ** exponent

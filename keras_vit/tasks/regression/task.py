@@ -25,6 +25,11 @@ from keras_vit.visualization.contact_sheet import contact_sheet
 from keras_vit.visualization.drawing import save_figure
 
 
+def moments(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean and the standard deviation of each column of targets (N, D), float64."""
+    return targets.mean(axis=0, dtype=np.float64), targets.std(axis=0, dtype=np.float64)
+
+
 @dataclasses.dataclass(frozen=True)
 class Values(Prediction):
     """Predicted numbers of one image, by name, or the reason why it cannot be read."""
@@ -52,6 +57,7 @@ class Regression(Task):
     monitor = ("mae", "min")
     recipe = "regression"
     output = "values"
+    unused_fields = (*Task.unused_fields, "class_weights", "loss")
     check_model = staticmethod(zoo.require_name)
     config: RunConfig
 
@@ -73,7 +79,7 @@ class Regression(Task):
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         encoder = build_encoder(self.config, dtype, class_names=examples.class_names, pooling="gap")
-        mean, deviation = examples.targets.mean(axis=0), examples.targets.std(axis=0)
+        mean, deviation = moments(examples.targets)
         head = keras.layers.Dense(
             len(mean), kernel_initializer="zeros", dtype="float32", name="head"
         )
@@ -83,11 +89,13 @@ class Regression(Task):
         return keras.Model(encoder.input, units(head(encoder.output)), name=encoder.name)
 
     def resolved(self, examples: data.Examples) -> dict[str, Any]:
-        return {"target_means": examples.targets.mean(axis=0).tolist()}
+        return {"target_means": moments(examples.targets)[0].tolist()}
 
     def check_resumed(self, run: RunFolder, examples: data.Examples) -> None:
         resolved = self.resolved(examples)
-        if resolved["target_means"] != run.resolved().get("target_means", resolved["target_means"]):
+        # Earlier versions summed in float32.
+        means = resolved["target_means"], examples.targets.mean(axis=0).tolist()
+        if run.resolved().get("target_means", means[0]) not in means:
             raise ValueError(
                 f"The targets of {self.config.data} must be those that the run was started with, "
                 f"because their mean and deviation are stored in the model. Received: {resolved}"

@@ -84,6 +84,7 @@ class SegmentationObjective(Objective):
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
         correct, true = ops.sum(outputs[:, 0], -1), ops.sum(outputs[:, 1], -1)
         self.iou.update_state(outputs, weight)
+        weight = ops.where(true > 0, weight, 0.0)  # images of ignored pixels have no accuracy
         self.accuracy.update_state(correct / ops.maximum(true, 1.0), weight)
 
     @property

@@ -64,8 +64,7 @@ class SegmentationReport:
             image_confusion, image_counts = _pixels(true, predicted, size)
             confusion += image_confusion
             counts.append(image_counts)
-            valid = np.where(true == IGNORED, IGNORED, predicted)
-            boundaries.append(_boundaries(true, valid, size))
+            boundaries.append(_boundaries(true, predicted, size))
         return cls(names, confusion, np.array(counts), np.array(boundaries, np.float32))
 
     @functools.cached_property
@@ -168,15 +167,20 @@ def _means(boundaries: np.ndarray) -> np.ndarray:
 def _boundaries(true: np.ndarray, predicted: np.ndarray, size: int) -> np.ndarray:
     """Returns the precision and recall of each class's boundary (2, K) in one image.
 
+    Ignored pixels have the nearest class, so that a boundary lies in the middle of a band of them,
+    and are not judged farther than the tolerance from pixels with a class.
+
     Reference: Csurka et al., What is a good evaluation measure for semantic segmentation? (2013)
     """
-    window = 2 * round(max(1.0, _TOLERANCE * float(np.hypot(*true.shape)))) + 1
-    scores = np.full((2, size), np.nan)
-    for label in np.unique(true[true != IGNORED]):
-        edges = [_edge(mask == label) for mask in (true, predicted)]
+    tolerance = round(max(1.0, _TOLERANCE * float(np.hypot(*true.shape))))
+    ignored, scores = true == IGNORED, np.full((2, size), np.nan)
+    distances, nearest = ndimage.distance_transform_edt(ignored, return_indices=True)
+    masks, judged = (true[tuple(nearest)], predicted), distances <= tolerance
+    for label in np.unique(true[~ignored]):
+        edges = [_edge(mask == label) & judged for mask in masks]
         if not np.any(edges):  # the whole image, in both
             continue
-        near = [ndimage.maximum_filter(edge, window) for edge in edges]
+        near = [ndimage.maximum_filter(edge, 2 * tolerance + 1) for edge in edges]
         for row, (edge, other) in enumerate(((edges[1], near[0]), (edges[0], near[1]))):
             scores[row, label] = other[edge].mean() if edge.any() else 0.0
     return scores

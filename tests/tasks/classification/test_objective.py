@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from keras_vit.tasks.classification.objective import ClassificationObjective
@@ -56,6 +57,17 @@ def test_unequal_classes_by_hand() -> None:
     offsets = np.log([1 / 8, 1 / 2, 1 / 8, 1 / 8, 1 / 8])
     adjusted = -np.log(3 / 2 / (3 / 2 + 4 / 8))
     assert loss_of(logits, label, logit_offsets=offsets) == pytest.approx(adjusted)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
+def test_focal_loss_of_a_confident_example_has_finite_gradients(loss: str) -> None:
+    objective = ClassificationObjective(network(), loss=loss, focal_gamma=0.5)
+    logits = tf.constant([[20.0, 0.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        losses = objective.losses_of(logits, tf.constant([[1.0, 0.0]]), training=True)
+    assert np.isfinite(tape.gradient(losses, logits)).all()
 
 
 def test_validation_is_without_smoothing_and_weights() -> None:

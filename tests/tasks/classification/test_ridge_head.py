@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import StratifiedKFold
 
 from keras_vit import data, models, tasks, training
 from keras_vit.runs import history
@@ -20,6 +22,10 @@ def clusters(spread: float, images: int = 60) -> tuple[np.ndarray, np.ndarray]:
     labels = np.arange(images) % 3
     centers = generator.normal(size=(3, 11)) * np.arange(1, 12)
     return centers[labels] + spread * generator.normal(size=(images, 11)) + 4, labels
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
+    return -log_softmax(logits, axis=1)[np.arange(len(labels)), labels].mean()
 
 
 def test_kernel_is_that_of_scikit_learn_up_to_the_scale_of_the_logits() -> None:
@@ -43,6 +49,36 @@ def test_features_of_no_use_are_regularized_and_get_low_confidence() -> None:
     assert (useless.accuracy, useful.accuracy) == (pytest.approx(1 / 3, abs=0.15), 1.0)
     assert useless.log_loss == pytest.approx(np.log(3), abs=0.1)
     assert useful.log_loss < 0.1
+
+
+def test_strength_and_scale_have_the_lowest_loss_of_a_grid() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(480) % 60
+    x = generator.normal(size=(60, 384))[labels] * 0.3 + generator.normal(size=(480, 384))
+    found = fit_ridge(x, labels, 60)
+    scaled, targets = (x - x.mean(axis=0)) / x.std(axis=0), np.eye(60)[labels]
+    scales = np.geomspace(1, 1e5, 201)
+    losses = {}
+    for strength in 10.0 ** np.arange(-3, 2.5, 0.5):
+        scores = np.empty((480, 60))
+        for fit, rest in StratifiedKFold(5, shuffle=True, random_state=0).split(x, labels):
+            ridge = Ridge(alpha=strength * len(fit), fit_intercept=False)
+            ridge.fit(scaled[fit], targets[fit] - 1 / 60)
+            scores[rest] = ridge.predict(scaled[rest])
+        losses[strength] = min(cross_entropy(s * scores, labels) for s in scales)
+    best = min(losses, key=losses.__getitem__)
+    assert found.strength == pytest.approx(best)
+    assert found.log_loss == pytest.approx(losses[best], rel=1e-3)  # 2e-5
+
+
+def test_scale_of_separable_classes_is_limited() -> None:
+    generator = np.random.default_rng(6)
+    labels = np.arange(40) % 10
+    x, centers = generator.normal(size=(40, 192)), generator.normal(size=(10, 192)) * 0.5
+    found = fit_ridge(x + centers[labels], labels, 10)
+    others = generator.normal(size=(400, 192)) + centers[np.arange(400) % 10]
+    logits = others @ found.kernel + found.bias
+    assert cross_entropy(logits, np.arange(400) % 10) < 0.2  # 0.05, and 7.7 without the limit
 
 
 def test_a_class_of_one_image_and_a_class_without_images_have_weights() -> None:

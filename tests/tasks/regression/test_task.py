@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import types
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import PIL.Image
 import pytest
 
 from keras_vit.export import load_predictor
-from keras_vit.tasks.regression.task import Regression
+from keras_vit.runs.config import RunConfig
+from keras_vit.tasks.regression.task import Regression, moments
 from keras_vit.training import Run
 from tests.cli.commands import call_main
 from tests.cli.conftest import Call
@@ -164,6 +166,26 @@ def test_tables_of_splits_have_the_same_targets(call: Call, tmp_path: Path) -> N
     code, _, message = call("data", "check", tmp_path, *TASK)
     assert code == 1
     assert "must have the same targets, in the same order" in message
+
+
+def test_moments_of_many_large_targets_are_exact() -> None:
+    mean, deviation = moments(np.full((10**6, 2), 1000.3, np.float32))
+    np.testing.assert_allclose(mean, 1000.3, rtol=1e-7)  # 1e-8
+    np.testing.assert_allclose(deviation, 0, atol=1e-6)  # 0
+
+
+def test_means_of_an_earlier_version_are_resumed() -> None:
+    task = Regression(RunConfig("heights", "ViTTi16", task="regression"))
+    targets = np.random.default_rng(0).normal(1700, 10, (10**5, 2)).astype("float32")
+    examples, means = types.SimpleNamespace(targets=targets), moments(targets)[0]
+    earlier = targets.mean(axis=0)
+    assert (earlier != means).all()
+    for stored in (means, earlier):
+        run = types.SimpleNamespace(resolved=lambda s=stored: {"target_means": s.tolist()})
+        task.check_resumed(run, examples)  # type: ignore[arg-type]
+    examples.targets = targets[1:]
+    with pytest.raises(ValueError, match="The targets of heights must be those that the run was"):
+        task.check_resumed(run, examples)  # type: ignore[arg-type]
 
 
 def test_other_targets_are_not_resumed(run: Path, gray: Path) -> None:

@@ -56,6 +56,14 @@ def test_mean_iou_counts_pixels_of_all_images() -> None:
     assert float(found.iou.result()) == pytest.approx(5 / 9)
 
 
+def test_images_without_a_class_have_no_accuracy() -> None:
+    found = objective()
+    logits = np.eye(3, dtype="float32")[[[[0, 1, 2], [2, 1, 0]]] * 2] * 9  # the first is right
+    _, outputs = found.example_losses(logits, MASKS, training=False)
+    found.update_scores(MASKS, outputs, np.ones(2, "float32"))
+    assert float(found.accuracy.result()) == 1
+
+
 def test_larger_masks_are_compared_with_interpolated_logits() -> None:
     masks = np.zeros((1, 8, 12), np.uint8)
     losses, outputs = objective().example_losses(normal(1, 2, 3, 3), masks, training=True)

@@ -59,6 +59,24 @@ def test_boundary_f1_allows_a_distance() -> None:
     assert 0.4 < scores[2] < 0.8  # the horizontal edges are right
 
 
+@pytest.mark.parametrize(
+    ("outer", "expected"),
+    [(102, [1, 0, 0, 0]), (140, [np.nan, 0, np.nan, np.nan])],  # 140: it may be anywhere
+)
+def test_ignored_pixels_between_classes_contain_the_boundary(
+    outer: int, expected: list[float]
+) -> None:
+    rows, columns = np.mgrid[:375, :500]
+    radius = np.hypot(rows - 187, columns - 250)
+    true = (radius < 97).astype(np.uint8)
+    true[(radius >= 97) & (radius < outer)] = IGNORED
+    scores = []
+    for size in ((97 + outer) / 2, outer + 11, 1000, 0):  # right, too large, everywhere, nowhere
+        found = (radius < size).astype(np.uint8)
+        scores.append(SegmentationReport.of(("a", "b"), [(true, found)]).boundary_f1)
+    np.testing.assert_array_equal(scores, expected)
+
+
 def test_images_of_one_class_have_no_boundary() -> None:
     single, halves = np.zeros((7, 9), np.uint8), np.arange(63, dtype=np.uint8).reshape(7, 9) // 32
     report = SegmentationReport.of(("a", "b"), [(single, single), (halves, halves)])
