@@ -1,6 +1,7 @@
 """Transformer encoder block.
 
-Letters: B batch; T tokens; D hidden size.
+Letters: B batch; T tokens; D hidden size; h, w rows and columns of patches; s side of a window of
+patches, in which attention is cheaper than among all; n windows of an image.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from keras_vit.layers.dropout import Dropout, StochasticDepth, same_seeds
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
-from keras_vit.layers.windows import from_windows, to_windows
 
 _NEGLIGIBLE = 1e-30  # float32 and bfloat16 have numbers down to 1e-38
 
@@ -216,3 +216,27 @@ class TransformerBlock(BaseLayer):
             lambda shape: keras.KerasTensor(shape, dtype=self.variable_dtype),
             self.compute_output_shape(inputs.shape),
         )
+
+
+def to_windows(patches: Any, side: int) -> Any:
+    """Returns the patches (B, h, w, D) of square windows, (B * n, s * s, D).
+
+    Zeros are added below and at the right if the sides are not multiples of `side`.
+
+    Reference: `window_partition` of https://github.com/facebookresearch/detectron2, ViTDet
+    """
+    _, h, w, d = patches.shape
+    rows, columns = -(-h // side), -(-w // side)
+    patches = ops.pad(patches, ((0, 0), (0, rows * side - h), (0, columns * side - w), (0, 0)))
+    tensor = ops.reshape(patches, (-1, side, columns, side * d))  # rank 4, as phones require
+    tensor = ops.transpose(tensor, (0, 2, 1, 3))
+    return ops.reshape(tensor, (-1, side * side, d))
+
+
+def from_windows(windows: Any, grid: tuple[int, int], side: int) -> Any:
+    """Returns the patches (B, h, w, D) of a `grid` (h, w), without the added zeros."""
+    (h, w), d = grid, windows.shape[-1]
+    rows, columns = -(-h // side), -(-w // side)
+    tensor = ops.reshape(windows, (-1, columns, side, side * d))
+    tensor = ops.transpose(tensor, (0, 2, 1, 3))
+    return ops.reshape(tensor, (-1, rows * side, columns * side, d))[:, :h, :w]
