@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import re
 import sys
@@ -18,7 +17,7 @@ import filelock
 from keras_vit import arguments
 from keras_vit.download.http import discard, mebibytes, metadata_path, remote_source, say, transfer
 from keras_vit.download.integrity import Expected, file_digests
-from keras_vit.files import write_json
+from keras_vit.files import read_object, write_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,12 +248,9 @@ def _write_metadata(content: Path, download: Download, url: str | None) -> None:
 
 
 def _read_metadata(path: Path) -> dict[str, Any] | None:
-    try:
-        metadata = json.loads(metadata_path(path).read_text(encoding="utf-8"))
-    except (OSError, RecursionError, ValueError):
-        return None
-    valid = isinstance(metadata, dict) and "url" in metadata
-    valid = valid and all(isinstance(metadata.get(n), str) for n in ("sha256", "level"))
+    metadata = read_object(metadata_path(path))
+    texts = (metadata.get("sha256"), metadata.get("level"))
+    valid = "url" in metadata and all(isinstance(text, str) for text in texts)
     return metadata if valid else None
 
 
