@@ -118,6 +118,7 @@ class TransformerBlock(BaseLayer):
         self.position_embedding, self.position_grid = position_embedding, position_grid
         self.attention_dropout_rate = self.attention.dropout_rate
         self.mlp_dim, self.gelu = self.mlp.mlp_dim, self.mlp.gelu
+        self.scale_1 = self.scale_2 = None
         if layer_scale is not None:
             self.scale_1 = self._sublayer(LayerScale, layer_scale, name="scale_1")
             self.scale_2 = self._sublayer(LayerScale, layer_scale, name="scale_2")
@@ -130,11 +131,9 @@ class TransformerBlock(BaseLayer):
         self.num_queries: int | None = None
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        for layer in (self.norm_1, self.attention, self.norm_2, self.mlp):
+        layers = (self.norm_1, self.attention, self.norm_2, self.mlp, self.scale_1, self.scale_2)
+        for layer in filter(None, layers):
             layer.build(input_shape)
-        if self.layer_scale is not None:
-            self.scale_1.build(input_shape)
-            self.scale_2.build(input_shape)
 
     def fold(self) -> None:
         """Folds scales into dense layers' weights, for models that will not be saved."""
@@ -194,22 +193,20 @@ class TransformerBlock(BaseLayer):
 
     def _add_attention(self, z: Any, branch: Any, num_tokens: Any, training: bool | None) -> Any:
         branch = self.dropout(branch, training=training)
-        if self.layer_scale is not None:
-            branch = self.scale_1(branch)
-        return z + self._drop_path(branch, num_tokens, training)
+        return self._add(z, branch, self.scale_1, num_tokens, training)
 
     def _add_mlp(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
         branch = self.mlp(self.norm_2(z, training=training), training=training)
-        if self.layer_scale is not None:
-            branch = self.scale_2(branch)
-        return z + self._drop_path(branch, num_tokens, training)
+        return self._add(z, branch, self.scale_2, num_tokens, training)
 
-    def _drop_path(self, branch: Any, num_tokens: Any, training: bool | None) -> Any:
+    def _add(self, z: Any, branch: Any, scale: Any, num_tokens: Any, training: bool | None) -> Any:
+        if scale is not None:
+            branch = scale(branch)
         if training and self.stochastic_depth_rate:
             shape = ops.shape(branch)  # (BT, D)
             branch = ops.reshape(branch, (-1, num_tokens, shape[-1]))  # (B, T, D)
             branch = ops.reshape(self.drop_path(branch, training=training), shape)
-        return ops.cast(branch, self.variable_dtype)
+        return z + ops.cast(branch, self.variable_dtype)
 
     def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return keras.tree.map_shape_structure(
