@@ -73,6 +73,15 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file, empty if there is no file or it has other content."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Writes `content` as indented JSON, atomically, with null for NaN and infinity."""
     content = json.loads(json.dumps(content), parse_constant=lambda _: None)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 import numpy as np
 
 from keras_vit import arguments, files
+from keras_vit.arguments import among
 
 RESIZE_METHODS = ("crop", "squash", "squash_crop", "pad")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
@@ -83,13 +84,13 @@ class Preprocessing:
     """
 
     size: tuple[int, int] = (224, 224)
-    resize: str = "crop"
-    crop_fraction: float = 0.9
-    interpolation: str = "bicubic"
+    resize: Annotated[str, among(*RESIZE_METHODS)] = "crop"
+    crop_fraction: Annotated[float, arguments.positive_fraction] = 0.9
+    interpolation: Annotated[str, among(*INTERPOLATIONS)] = "bicubic"
     antialias: bool = True
     mean: tuple[float, ...] = (0.5,)
     std: tuple[float, ...] = (0.5,)
-    channels: str = "rgb"
+    channels: Annotated[str, among(*CHANNELS)] = "rgb"
     class_names: tuple[str, ...] | None = None
     thresholds: tuple[float, ...] | None = None
     set_threshold: float | None = None
@@ -102,10 +103,7 @@ class Preprocessing:
     task: str | None = None
 
     def __post_init__(self) -> None:
-        arguments.one_of("resize", self.resize, RESIZE_METHODS)
-        arguments.one_of("interpolation", self.interpolation, INTERPOLATIONS)
-        arguments.one_of("channels", self.channels, tuple(CHANNELS))
-        arguments.positive_fraction("crop_fraction", self.crop_fraction)
+        arguments.check_kinds(self)
         # A frozen dataclass can only be normalized with object.__setattr__.
         object.__setattr__(self, "size", arguments.size_pair("size", self.size))
         if math.prod(self.size) > _MAX_PIXELS * self.crop_fraction**2:

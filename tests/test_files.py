@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.files import asset, atomic_path, read_file, write_json, write_text
+from keras_vit.files import asset, atomic_path, read_file, read_object, write_json, write_text
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -167,6 +167,19 @@ def test_write_json(tmp_path: Path) -> None:
     assert json.loads(text) == {"epochs": 3, "labels": ["Gänseblümchen"]}
     write_json(tmp_path / "b.json", {"r2": float("nan"), "loss": [float("inf"), 0.5]})
     assert json.loads((tmp_path / "b.json").read_text()) == {"r2": None, "loss": [None, 0.5]}
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [('{"a": 1}', {"a": 1}), ("[1]", {}), ('{"a"', {}), ("[" * 100_000, {}), (b"\xff", {})],
+)
+def test_read_object_takes_other_content_for_none(
+    content: str | bytes, found: dict[str, int], tmp_path: Path
+) -> None:
+    assert read_object(tmp_path / "a.json") == {}
+    content = content.encode() if isinstance(content, str) else content
+    (tmp_path / "a.json").write_bytes(content)
+    assert read_object(tmp_path / "a.json") == found
 
 
 def test_write_text_keeps_the_earlier_file(tmp_path: Path) -> None:

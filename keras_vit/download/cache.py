@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ import filelock
 from keras_vit import arguments
 from keras_vit.download.http import discard, mebibytes, metadata_path, remote_source, say, transfer
 from keras_vit.download.integrity import Expected, file_digests
-from keras_vit.files import write_json
+from keras_vit.files import read_object, write_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,15 +48,12 @@ def fetch(
     file_name: str,
     *,
     folder: str | None = None,
-    size: int | None = None,
-    sha256: str | None = None,
-    sha256_prefix: str | None = None,
-    needs_sha256: bool = False,
-    limit: int | None = None,
     publisher_first: bool = False,
-    check: Callable[[Path], object] | None = None,
+    **fields: Any,
 ) -> Download:
     """Returns a published file from the cache, downloading it first if necessary.
+
+    The other arguments are the fields of `Expected`.
 
     `sha256` alone is sufficient. Otherwise a file must pass all available checks: https,
     size, prefix, the SHA-256 in the Hugging Face hub's header `X-Linked-Etag`, the MD5 and the
@@ -84,7 +80,7 @@ def fetch(
     - `KERAS_VIT_REQUIRE_HASH`: any value except empty and 0 hashes cached files at every use, and
       `accept` rejects those without a published hash.
     """
-    expected = Expected(size, sha256, sha256_prefix, check, limit, needs_sha256)
+    expected = Expected(**fields)
     if isinstance(urls, str) or not urls or not all(url.startswith("https://") for url in urls):
         raise ValueError(f"`urls` must be a list of https URLs. Received: urls={urls!r}")
     parent = cache_folder() if folder is None else cache_folder() / _plain_name("folder", folder)
@@ -113,7 +109,7 @@ def fetch(
         expected.compare(path.stat().st_size, download.sha256)
     except ValueError as error:
         raise _mismatch_error(path, urls, error) from error
-    return dataclasses.replace(download, level="SHA-256") if sha256 else download
+    return dataclasses.replace(download, level="SHA-256") if expected.sha256 else download
 
 
 def accept(download: Download) -> Path:
@@ -252,12 +248,9 @@ def _write_metadata(content: Path, download: Download, url: str | None) -> None:
 
 
 def _read_metadata(path: Path) -> dict[str, Any] | None:
-    try:
-        metadata = json.loads(metadata_path(path).read_text(encoding="utf-8"))
-    except (OSError, RecursionError, ValueError):
-        return None
-    valid = isinstance(metadata, dict) and "url" in metadata
-    valid = valid and all(isinstance(metadata.get(n), str) for n in ("sha256", "level"))
+    metadata = read_object(metadata_path(path))
+    texts = (metadata.get("sha256"), metadata.get("level"))
+    valid = "url" in metadata and all(isinstance(text, str) for text in texts)
     return metadata if valid else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import math
 import os
 import re
@@ -24,7 +23,7 @@ import urllib3
 from keras_vit._version import __version__
 from keras_vit.download.integrity import Expected, Source
 from keras_vit.escapes import terminal
-from keras_vit.files import write_json
+from keras_vit.files import read_object, write_json
 
 _RETRY_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
 _TIMEOUT = 30.0  # seconds without a byte
@@ -273,9 +272,8 @@ def _continues(response: requests.Response, partial: Source, start: int) -> bool
 def _resumable(part: Path, url: str) -> Source | None:
     """Returns the metadata of a partial download if it can be resumed from `url`, else None."""
     try:
-        partial = Source(**json.loads(metadata_path(part).read_text(encoding="utf-8")))
-        start = part.stat().st_size
-    except (OSError, RecursionError, ValueError, TypeError):
+        partial, start = Source(**read_object(metadata_path(part))), part.stat().st_size
+    except (OSError, TypeError):
         return None
     header_values = (partial.validator, partial.hashes)
     printable = all(isinstance(text, str) and text.isprintable() for text in header_values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import filelock
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.export import predictor
-from keras_vit.export.load import newest_saved_model, signatures_of
+from keras_vit.export.load import newest_saved_model, run_signature, signatures_of
 from keras_vit.export.saved_model import EXTRA
 from keras_vit.tasks.class_rows import FILE, ClassRows
 
@@ -70,12 +71,7 @@ def add_class(
     if not images:
         raise ValueError("`images` must contain at least one image. Received: none")
     signatures = signatures_of(folder, trust)
-
-    def features(encoded: list[bytes]) -> predictor.Outputs:
-        outputs = signatures["features"](image_bytes=tf.constant(encoded))
-        messages = [message.decode() for message in outputs["message"].numpy()]
-        return outputs["features"].numpy(), messages
-
+    features = partial(run_signature, signatures["features"], "features")
     vectors = []
     outputs = predictor.compute_outputs(images, 32, list, features)
     for index, (vector, message) in enumerate(outputs):

@@ -216,13 +216,15 @@ def _saved_model_predictor(folder: Path, trust: bool) -> Predictor:
         preprocessing = dataclasses.replace(preprocessing, class_names=names)
         predict = runtime_worker.with_classes(signatures, content)
 
-    def run(images: list[bytes]) -> Outputs:
-        tensors = predict(image_bytes=tf.constant(images))
-        outputs = {name: tensor.numpy() for name, tensor in tensors.items()}
-        messages = [message.decode() for message in outputs["message"]]
-        return runtime_worker.joined(outputs, task.output), messages
+    return Predictor(str(folder), preprocessing, list, partial(run_signature, predict, task.output))
 
-    return Predictor(str(folder), preprocessing, lambda encoded: encoded, run)
+
+def run_signature(predict: Callable[..., Any], output: str, images: list[bytes]) -> Outputs:
+    """Runs a signature of a SavedModel on encoded images; returns its output and messages."""
+    tensors = predict(image_bytes=tf.constant(images))
+    outputs = {name: tensor.numpy() for name, tensor in tensors.items()}
+    messages = [message.decode() for message in outputs["message"]]
+    return runtime_worker.joined(outputs, output), messages
 
 
 def signatures_of(folder: Path, trust: bool) -> Any:

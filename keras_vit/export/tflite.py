@@ -10,17 +10,18 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
-from keras_vit import arguments, files, preprocessing_files
+from keras_vit import arguments, files, layers, preprocessing_files
 from keras_vit.data.image_reading import decode_checked
 from keras_vit.export import tflite_metadata
-from keras_vit.export.integer_operators import quantizable
 from keras_vit.export.saved_model import require_tensorflow
-from keras_vit.layers import ReducingBlock
+from keras_vit.layers.layer_norm import is_plain
 from keras_vit.models import cloning
 from keras_vit.tasks.registry import TrainedModel, trained_model
 
@@ -95,7 +96,7 @@ def quantizations_of(model: keras.Model) -> tuple[str, ...]:
         >>> quantizations_of(models.reduce_tokens(model, 1))
         ('float32', 'float16', 'dynamic_range')
     """
-    has_reduced = any(isinstance(layer, ReducingBlock) for layer in cloning.layers_of(model))
+    has_reduced = any(isinstance(layer, layers.ReducingBlock) for layer in cloning.layers_of(model))
     return tuple(name for name in QUANTIZATIONS if not (has_reduced and name in CALIBRATED))
 
 
@@ -282,3 +283,51 @@ def check_quantization(quantization: str, model: keras.Model, images: Sequence[b
             f"`images` must contain images for calibrating the quantization {quantization!r}. "
             "Received: none"
         )
+
+
+class _MeasuredLayerNorm(layers.LayerNorm):
+    """Layer normalization adapted to quantization with a single range for all tokens.
+
+    A few tokens in the last blocks of a ViT have features hundreds of times larger than the others
+    (https://arxiv.org/abs/2309.16588). Their squares would set a quantization step that rounds the
+    squares of all other tokens to zero. So tokens are first divided by their mean absolute value,
+    which differs far less, and squares are summed in a matrix product.
+    """
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        centered = inputs - ops.mean(inputs, axis=-1, keepdims=True)
+        size = ops.mean(ops.abs(centered), axis=-1, keepdims=True)
+        scale = ops.rsqrt(size * size + self.epsilon)
+        scaled = centered * scale
+        rows, columns = ops.expand_dims(scaled, -2), ops.expand_dims(scaled, -1)
+        # (B, T, 1, D) times (B, T, D, 1) is (B, T, 1, 1).
+        variance = ops.squeeze(ops.matmul(rows, columns), -1) / scaled.shape[-1]  # (B, T, 1)
+        epsilon = self.epsilon * (scale * scale)
+        return scaled * ops.rsqrt(variance + epsilon) * self.gamma + self.beta
+
+
+def _with_measured_norm(kind: type) -> type:
+    """Returns a subclass of a layer class that uses `_MeasuredLayerNorm`."""
+    return type(kind.__name__, (kind,), {"norm_class": _MeasuredLayerNorm})
+
+
+_REPLACEMENTS: dict[type, type] = {keras.layers.LayerNormalization: layers.LayerNorm}
+_MEASURED_REPLACEMENTS = {
+    keras.layers.LayerNormalization: _MeasuredLayerNorm,
+    layers.LayerNorm: _MeasuredLayerNorm,
+    layers.TransformerBlock: _with_measured_norm(layers.TransformerBlock),
+    layers.AttentionPooling: _with_measured_norm(layers.AttentionPooling),
+}
+
+
+def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
+    """Copies a model, replacing operators that TFLite supports only in floating point."""
+    replacements = _MEASURED_REPLACEMENTS if measured else _REPLACEMENTS
+
+    def changed(layer: Any) -> Any:
+        kind = replacements.get(type(layer))
+        is_norm = isinstance(layer, keras.layers.LayerNormalization)
+        is_replaceable = kind and (not is_norm or is_plain(layer))
+        return cloning.clone_layer(layer, kind) if is_replaceable else None
+
+    return cloning.clone(model, changed)

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import track
 
 from keras_vit import arguments, output_folder
-from keras_vit.files import naming_full_disk, write_json
+from keras_vit.files import naming_full_disk, read_object, write_json
 from keras_vit.image_conversion import copying, workers
 
 _MARKER, _LOCK = f"{copying.PREFIX}.json", f"{copying.PREFIX}.lock"
-_WRITTEN = f"{copying.PREFIX}.written.json"  # modification times
+_WRITTEN = f"{copying.PREFIX}.written.json"  # modification times of files when written, in ns
 _EXTRAS = {"HEIC": ("pillow_heif", "formats"), "DICOM": ("pydicom", "dicom")}  # module, extra
 
 
@@ -127,7 +127,7 @@ def convert_images(
         temporary = destination / f"{copying.PREFIX}.tmp-marker"
         temporary.write_text(marker_text, encoding="utf-8")
         temporary.replace(destination / _MARKER)
-        written = _read_written(destination / _WRITTEN)
+        written = read_object(destination / _WRITTEN)
         for file in files:
             file.written = written.get(file.target)
             if file.outcome == copying.FOLDER:
@@ -149,15 +149,6 @@ def convert_images(
     counts.update({"Pages left out": sum(file.pages for file in results)})
     failed = sorted((file.name, file.failure) for file in results if file.failure)
     return Conversion(+counts, tuple(failed))
-
-
-def _read_written(path: Path) -> dict[str, int]:
-    """Returns the modification time of each file when it was written, in ns."""
-    try:
-        times = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return times if isinstance(times, dict) else {}
 
 
 def _check_folders(source: Path, destination: Path, marker: str) -> None:

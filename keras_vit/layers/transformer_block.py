@@ -1,6 +1,7 @@
 """Transformer encoder block.
 
-Letters: B batch; T tokens; D hidden size.
+Letters: B batch; T tokens; D hidden size; h, w rows and columns of patches; s side of a window of
+patches, in which attention is cheaper than among all; n windows of an image.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from keras_vit.layers.dropout import Dropout, StochasticDepth, same_seeds
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
-from keras_vit.layers.windows import from_windows, to_windows
 
 _NEGLIGIBLE = 1e-30  # float32 and bfloat16 have numbers down to 1e-38
 
@@ -118,6 +118,7 @@ class TransformerBlock(BaseLayer):
         self.position_embedding, self.position_grid = position_embedding, position_grid
         self.attention_dropout_rate = self.attention.dropout_rate
         self.mlp_dim, self.gelu = self.mlp.mlp_dim, self.mlp.gelu
+        self.scale_1 = self.scale_2 = None
         if layer_scale is not None:
             self.scale_1 = self._sublayer(LayerScale, layer_scale, name="scale_1")
             self.scale_2 = self._sublayer(LayerScale, layer_scale, name="scale_2")
@@ -130,11 +131,9 @@ class TransformerBlock(BaseLayer):
         self.num_queries: int | None = None
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        for layer in (self.norm_1, self.attention, self.norm_2, self.mlp):
+        layers = (self.norm_1, self.attention, self.norm_2, self.mlp, self.scale_1, self.scale_2)
+        for layer in filter(None, layers):
             layer.build(input_shape)
-        if self.layer_scale is not None:
-            self.scale_1.build(input_shape)
-            self.scale_2.build(input_shape)
 
     def fold(self) -> None:
         """Folds scales into dense layers' weights, for models that will not be saved."""
@@ -194,25 +193,47 @@ class TransformerBlock(BaseLayer):
 
     def _add_attention(self, z: Any, branch: Any, num_tokens: Any, training: bool | None) -> Any:
         branch = self.dropout(branch, training=training)
-        if self.layer_scale is not None:
-            branch = self.scale_1(branch)
-        return z + self._drop_path(branch, num_tokens, training)
+        return self._add(z, branch, self.scale_1, num_tokens, training)
 
     def _add_mlp(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
         branch = self.mlp(self.norm_2(z, training=training), training=training)
-        if self.layer_scale is not None:
-            branch = self.scale_2(branch)
-        return z + self._drop_path(branch, num_tokens, training)
+        return self._add(z, branch, self.scale_2, num_tokens, training)
 
-    def _drop_path(self, branch: Any, num_tokens: Any, training: bool | None) -> Any:
+    def _add(self, z: Any, branch: Any, scale: Any, num_tokens: Any, training: bool | None) -> Any:
+        if scale is not None:
+            branch = scale(branch)
         if training and self.stochastic_depth_rate:
             shape = ops.shape(branch)  # (BT, D)
             branch = ops.reshape(branch, (-1, num_tokens, shape[-1]))  # (B, T, D)
             branch = ops.reshape(self.drop_path(branch, training=training), shape)
-        return ops.cast(branch, self.variable_dtype)
+        return z + ops.cast(branch, self.variable_dtype)
 
     def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return keras.tree.map_shape_structure(
             lambda shape: keras.KerasTensor(shape, dtype=self.variable_dtype),
             self.compute_output_shape(inputs.shape),
         )
+
+
+def to_windows(patches: Any, side: int) -> Any:
+    """Returns the patches (B, h, w, D) of square windows, (B * n, s * s, D).
+
+    Zeros are added below and at the right if the sides are not multiples of `side`.
+
+    Reference: `window_partition` of https://github.com/facebookresearch/detectron2, ViTDet
+    """
+    _, h, w, d = patches.shape
+    rows, columns = -(-h // side), -(-w // side)
+    patches = ops.pad(patches, ((0, 0), (0, rows * side - h), (0, columns * side - w), (0, 0)))
+    tensor = ops.reshape(patches, (-1, side, columns, side * d))  # rank 4, as phones require
+    tensor = ops.transpose(tensor, (0, 2, 1, 3))
+    return ops.reshape(tensor, (-1, side * side, d))
+
+
+def from_windows(windows: Any, grid: tuple[int, int], side: int) -> Any:
+    """Returns the patches (B, h, w, D) of a `grid` (h, w), without the added zeros."""
+    (h, w), d = grid, windows.shape[-1]
+    rows, columns = -(-h // side), -(-w // side)
+    tensor = ops.reshape(windows, (-1, columns, side, side * d))
+    tensor = ops.transpose(tensor, (0, 2, 1, 3))
+    return ops.reshape(tensor, (-1, rows * side, columns * side, d))[:, :h, :w]

@@ -181,7 +181,6 @@ class FeatureExtractor:
         self.norm = next((layer for layer in all_layers if layer.name == "encoder_norm"), None)
         self.patches = next(x for x in all_layers if isinstance(x, layers.Patches))
         self.stem = next((x for x in all_layers if isinstance(x, layers.ResNetStem)), None)
-        self.source = model
 
     @classmethod
     def of(cls, model: keras.Model | FeatureExtractor) -> FeatureExtractor:
@@ -256,7 +255,7 @@ class FeatureExtractor:
         if len(self.network.outputs) != 1 or len(shape) != 2:
             raise ValueError(
                 "`model` must return one score for each class, (B, classes), to explain a "
-                f"class. Received: model={self.source.name!r} with outputs of shape {shape}"
+                f"class. Received: model={self.network.name!r} with outputs of shape {shape}"
             )
         outputs = ops.convert_to_numpy(self.run(images)["outputs"]) if classes is None else None
         chosen = outputs.argmax(axis=1) if outputs is not None else np.ravel(np.asarray(classes))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import yaml
 
 from keras_vit import arguments, files
-from keras_vit.arguments import Count, InnerFraction, PositiveInt, among
+from keras_vit.arguments import Count, InnerFraction, NonNegative, PositiveInt, among
 from keras_vit.choices import PRETRAINING_TASKS, STRATEGIES
 from keras_vit.constants import MAX_YAML
 from keras_vit.data import Augmentation, write_layers
@@ -56,16 +56,12 @@ class CommonConfig:
     on_bad_image: Annotated[str, among(*ON_BAD_IMAGE)] = "fail"
     strategy: Annotated[str, among(*STRATEGIES)] = "auto"
     save_steps: Count = 0
-    save_minutes: float = 5.0
+    save_minutes: NonNegative = 5.0
     keep: PositiveInt = 2
     recipe: Recipe = FINETUNE
 
     def __post_init__(self) -> None:
         arguments.check_kinds(self)
-        if not self.save_minutes >= 0:
-            raise ValueError(
-                f"`save_minutes` must be 0 or more. Received: save_minutes={self.save_minutes}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)

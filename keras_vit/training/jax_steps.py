@@ -17,9 +17,6 @@ class JaxSteps:
     JAX computes on the whole batch, even if it is sharded, so several devices need no extra code.
     """
 
-    def prepare_steps(self) -> None:
-        """Does nothing, because JAX needs no preparation."""
-
     def train_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, optimizer_variables, metrics = state
         batch = self.unpack(data)

@@ -157,8 +157,7 @@ class RunState:
         self._metrics = None
         if progress.step:
             self._metrics = [state[name] for name in variables if name.startswith("metrics/")]
-        if self.devices.is_chief:
-            self.write_history()
+        self.write_history()
 
     def write_history(self) -> None:
         """Writes the metrics of every epoch to the history file."""

@@ -19,9 +19,9 @@ class TensorFlowSteps:
     every replica and averages them, which fails under MultiWorkerMirroredStrategy.
     """
 
-    def prepare_steps(self: Any) -> None:
-        """Stores whether the model was built under a `tf.distribute` strategy."""
-        self._under_strategy = tf.distribute.has_strategy()
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._under_strategy = tf.distribute.has_strategy()  # when the model was built
 
     def train_step(self: Any, data: Any) -> dict[str, Any]:
         x, y, weight = self.unpack(data)

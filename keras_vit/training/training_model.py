@@ -37,7 +37,6 @@ class TrainingModel(Steps, keras.Model):
         self.loss_metric = keras.metrics.Mean("loss")
         self.gradient_norm = keras.metrics.Mean("gradient_norm")
         self.built = True
-        self.prepare_steps()
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         return self.network(inputs, training=training)

@@ -79,7 +79,7 @@ def test_observed_tokens_and_attention_are_those_of_the_layers() -> None:
 @pytest.mark.parametrize("kind", ["token", "map", "hybrid"])
 def test_gradients_are_those_of_small_differences(kind: str) -> None:
     extractor = FeatureExtractor(tiny_model(**KINDS[kind]))
-    images, classes = images_of(extractor.source), np.array([2, 5, 7])
+    images, classes = images_of(extractor.network), np.array([2, 5, 7])
     seen = extractor.activations_and_gradients(images, classes)
     rng = np.random.default_rng(1)
     tapped = [extractor.blocks[-1], extractor.blocks[0].attention]

@@ -348,7 +348,7 @@ def test_wrong_model_shows_before_the_images_are_looked_at(
         ({"decoder_depth": 0}, "`decoder_depth` must be a positive integer"),
         ({"keep": 0}, "`keep` must be a positive integer"),
         ({"save_steps": -1}, "`save_steps` must be a non-negative integer"),
-        ({"save_minutes": -1.0}, "`save_minutes` must be 0 or more. Received: save_minutes=-1.0"),
+        ({"save_minutes": -1.0}, "`save_minutes` must be a non-negative number.*=-1.0"),
         ({"on_bad_image": "ignore"}, "`on_bad_image` must be one of 'fail', 'skip'"),
         ({"strategy": "gpu"}, "`strategy` must be one of"),
         (

@@ -1,4 +1,4 @@
-"""Segmentation task."""
+"""Segmentation task, and its HTML evaluation page."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.storage.paths import to_path
 from keras_vit.tasks.build import build_encoder
-from keras_vit.tasks.dense import DenseTask, with_image_size
+from keras_vit.tasks.dense import DenseDetails, DenseTask, with_image_size
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.segmentation import figures
 from keras_vit.tasks.segmentation.objective import SegmentationObjective
-from keras_vit.tasks.segmentation.page import SegmentationDetails
 from keras_vit.tasks.segmentation.prediction import SegmentationPrediction, ShareTable
 from keras_vit.tasks.segmentation.report import SegmentationReport, mean_iou
 from keras_vit.tasks.segmentation.serving_graph import ServedSegmentation
 from keras_vit.tasks.task import Task
-from keras_vit.visualization.drawing import save_figure
+from keras_vit.visualization import html_page
+from keras_vit.visualization.drawing import save_figure, shorten, to_svg
+from keras_vit.visualization.html_page import Section
 
 _MIN_AGREEMENT = 0.999  # of the pixels of an image
 _MAX_SIDE = 512  # pixels of the longer side, by default
@@ -45,6 +46,33 @@ def masks_of(examples: data.Examples) -> Masks:
             f"segmentation. Received: {examples.source}"
         )
     return examples.kind
+
+
+class SegmentationDetails(DenseDetails):
+    """Scores, confused classes and the images with the lowest mean IoU."""
+
+    def sections(self) -> list[Section]:
+        scores: SegmentationReport = self.scores
+        low, high = scores.interval
+        summary = [
+            (f"{scores.mean_iou:.1%}", f"mean IoU (95% interval {low:.1%} to {high:.1%})"),
+            (f"{scores.pixel_accuracy:.1%}", "pixel accuracy"),
+            (f"{scores.boundary_f1:.3f}", "boundary F1"),
+            (f"{len(scores.counts)}", "images"),
+        ]
+        head, *rows = scores.table()
+        drawing = html_page.drawing(to_svg(figures.class_scores(scores), "IoU of each class"))
+        counts, names = scores.confusion, [shorten(name) for name in scores.names]
+        cells = np.column_stack([*np.nonzero(counts), counts[counts != 0]])
+        confused = html_page.confused(cells, names, counts.sum(axis=1), "pixels")
+        note = html_page.paragraph("At the left the mask, at the right the prediction.", note=True)
+        worst = [note, html_page.pictures(self.pictures)]
+        return [
+            Section("summary", "Overall results", [html_page.numbers(summary)]),
+            Section("classes", "Results for each class", [html_page.table(head, rows), drawing]),
+            Section("confusion", "Confused classes", [confused]),
+            Section("worst", "Images with the lowest mean IoU", worst),
+        ]
 
 
 class Segmentation(DenseTask):

@@ -7,6 +7,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -72,12 +73,9 @@ def write_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -
         >>> read_npz(Path("weights.npz"))["cls"].dtype
         dtype('float32')
     """
-    arrays = {name: plain(name, tensor) for name, tensor in tensors.items()}
-    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        for name, array in arrays.items():
-            member = zipfile.ZipInfo(name + _SUFFIX)  # with the fixed date 1980
-            with archive.open(member, "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+    arrays: dict[str, Any] = {name: plain(name, tensor) for name, tensor in tensors.items()}
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)  # with the fixed date 1980
 
 
 def _checked_dtype(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.dtype:

@@ -19,12 +19,14 @@ from keras_vit.data.sources.boxes import load_boxes
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
-from keras_vit.tasks.detection.task import Detection
+from keras_vit.tasks.detection.report import DetectionReport
+from keras_vit.tasks.detection.task import Detection, DetectionDetails
 from keras_vit.tasks.evaluate import evaluate
 from keras_vit.tasks.run_data import Run
 from keras_vit.tasks.task import Predictions
 from tests.cli.commands import Call, with_places
 from tests.tasks.detection.conftest import TASK, write_rectangles
+from tests.tasks.detection.test_report import drawn
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("pycocotools", reason="needs the extra coco")
@@ -179,3 +181,16 @@ def test_files_are_compared_by_boxes_or_by_average_precision() -> None:
         found = spread.outputs.copy()
         found[0, 1, 2] += change  # of a range of 2
         assert Detection(None).agreement(found, spread, 0.0)[0].tolist() == agreeing
+
+
+def test_page_shows_scores_sizes_and_images() -> None:
+    report = DetectionReport.of(["a", "b", "c"], drawn())
+    images = [np.zeros((40, 50, 3), "uint8")] * 2
+    details = DetectionDetails(report, [(images, "x.png"), (images, "y.png")])
+    sections = {section.name: "".join(section.parts) for section in details.sections()}
+    assert list(sections) == ["summary", "classes", "sizes", "worst"]
+    assert f"<b>{report.ap50:.3f}</b>AP50" in sections["summary"]
+    missed, alarms = report.errors[report.worst[0]]
+    assert f"x.png: {missed} missed, {alarms} false alarms" in sections["worst"]
+    assert sections["worst"].count("<img") == 4
+    assert details.to_json()["scores"]["ap50"] == report.ap50

@@ -17,7 +17,8 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import RunFolder
-from keras_vit.tasks.segmentation.task import Segmentation
+from keras_vit.tasks.segmentation.report import SegmentationReport
+from keras_vit.tasks.segmentation.task import Segmentation, SegmentationDetails
 from keras_vit.tasks.task import Predictions
 from tests.cli.commands import Call, with_places
 from tests.tasks.segmentation.conftest import TASK, write_shapes
@@ -179,3 +180,17 @@ def test_a_tiled_model_is_evaluated_and_exported(
     to = ("--to", tmp_path / "served")
     code, _, message = call("export", tmp_path / "tiled.keras", *data, *to, *formats)
     assert code == 0, message
+
+
+def test_page_shows_scores_confusions_and_images() -> None:
+    true = np.arange(64).reshape(8, 8).astype(np.uint8) % 2
+    found = np.zeros_like(true)
+    report = SegmentationReport.of(("sky", "road"), [(true, found)])
+    image = np.zeros((8, 8, 3), np.uint8)
+    details = SegmentationDetails(report, [([image, image], "a.png")])
+    sections = {section.name: "".join(section.parts) for section in details.sections()}
+    assert list(sections) == ["summary", "classes", "confusion", "worst"]
+    assert "25.0%" in sections["summary"]  # half and nothing
+    assert "<td>road</td><td>sky</td><td>32</td><td>100.0%</td>" in sections["confusion"]
+    assert sections["worst"].count("<img") == 2
+    assert details.to_json()["scores"]["mean_iou"] == 0.25
