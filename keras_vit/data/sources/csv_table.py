@@ -111,8 +111,11 @@ class _Images:
         self.table, self.folder = path, path.parent
         self.split = split_of(path.stem)
 
-    def find(self, name: str) -> str | None:
-        """Returns the path of an image, relative to the table, or None if there is not one."""
+    def find(self, name: str, any_split: bool = True) -> str | None:
+        """Returns the path of an image, relative to the table, or None if there is not one.
+
+        Without `any_split`, a name without a folder is not completed by that of another split.
+        """
         slashed = name.replace("\\", "/")
         forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
         for form in itertools.chain((name, slashed), forms):
@@ -125,7 +128,11 @@ class _Images:
         if path.parent.name and (str(path.parent) in self._folders or os.path.isdir(place)):
             keys = keys[:2]  # the file is missing in its folder
         for key in keys:
-            if candidates := self._by_key.get(key):
+            candidates = self._by_key.get(key, [])
+            if self.split and not any_split and "/" not in key:
+                splits = (None, "train", self.split)  # held-out images may be in train/
+                candidates = [n for n in candidates if split_of(n.rpartition("/")[0]) in splits]
+            if candidates:
                 same_split = [n for n in candidates if split_of(n.partition("/")[0]) == self.split]
                 candidates = same_split if len(candidates) > 1 and self.split else candidates
                 return candidates[0] if len(candidates) == 1 else None
@@ -143,7 +150,7 @@ class _Images:
                     "first, or move the table beside them. Received: "
                     f"{row['file']!r} in line {row.line} of {self.table}"
                 )
-            path = self.find(row["file"])
+            path = self.find(row["file"], any_split="split" in row)
             name = path or row["file"]
             if (first := lines.setdefault(name, row.line)) != row.line:
                 raise ValueError(
