@@ -194,7 +194,8 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
     folder, images = path.parent, []
     with _reading(path, "`data` must be a folder of YOLO, with names of classes in data.yaml"):
         text = path.read_bytes() if path.stat().st_size <= MAX_YAML else b""
-        names = yaml.safe_load(text)["names"]
+        config = yaml.safe_load(text)
+        names, has_keypoints = config["names"], "kpt_shape" in config
         pairs = names.items() if isinstance(names, dict) else enumerate(names)
         table = {int(key): str(name) for key, name in pairs}
     for name in find_files(folder).images:
@@ -209,7 +210,7 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
         with _reading(labels, "`data` must be text files of YOLO: class, x, y, width, height"):
             lines = labels.read_text("utf-8-sig").splitlines() if labels.is_file() else []
             for label, *numbers in filter(None, map(str.split, lines)):
-                values = np.array(numbers, float).reshape(-1, 2)
+                values = np.array(numbers[:4] if has_keypoints else numbers, float).reshape(-1, 2)
                 if len(values) == 2:
                     begin, end = values[0] - values[1] / 2, values[0] + values[1] / 2
                 else:  # a polygon

@@ -147,6 +147,15 @@ def test_crowds_and_polygons_are_read(tmp_path: Path) -> None:
     assert rows_of(load_boxes(folder))["b"] == [[4, 3, 18, 9, 1, 0]]
 
 
+def test_keypoints_of_yolo_are_not_corners(tmp_path: Path) -> None:
+    folder = yolo(tmp_path)
+    expected = rows_of(load_boxes(folder))
+    (folder / "data.yaml").write_text("names: {0: cat, 1: dog}\nkpt_shape: [4, 3]\n")
+    path = folder / "labels/train/b.txt"
+    path.write_text(path.read_text().strip() + " 0.3 0.4 2" * 4)
+    assert rows_of(load_boxes(folder)) == expected
+
+
 def test_files_of_pascal_voc_that_others_left(tmp_path: Path) -> None:
     folder, image = voc(tmp_path / "data"), tmp_path / "data/train/images/a.png"
     (folder / "train/annotations/b.xml").rename(folder / "train/annotations/b.XML")
