@@ -226,10 +226,16 @@ class _Images:
         if not is_local(self.folder):
             yield from find_files(self.folder).images
             return
-        for folder, inner, files in os.walk(self.folder):
+        root, visited = Path(self.folder).resolve(), set[Path]()
+        for folder, inner, files in os.walk(root, followlinks=True):
+            real = Path(folder).resolve()
+            if real in visited or (os.path.islink(folder) and real.is_relative_to(root)):
+                inner.clear()  # its images are found without the link
+                continue
+            visited.add(real)
             inner[:] = sorted(n for n in inner if not is_ignored(Path(folder, n)))
             for file in sorted(n for n in files if has_image_suffix(n) and not leftover(n)):
-                yield os.path.relpath(os.path.join(folder, file), self.folder)
+                yield os.path.relpath(os.path.join(folder, file), root)
 
 
 def split_of(name: str) -> str | None:

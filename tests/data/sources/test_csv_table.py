@@ -219,6 +219,17 @@ def test_a_missing_image_is_not_replaced_by_that_of_another_folder(
         load_table(path)
 
 
+def test_images_are_found_in_linked_folders(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(tmp_path, ["big/train/1.png", "big/train/2.png", "data/images/3.png"])
+    folder = tmp_path / "data"
+    (folder / "train").symlink_to(tmp_path / "big/train")
+    (folder / "all").symlink_to(folder / "images")
+    (tmp_path / "big/train/back").symlink_to(tmp_path / "big")
+    path = folder / "train.csv"
+    path.write_text("id,breed\n1,a\n2,b\n3,a\n")
+    assert load_table(path).names == ("train/1.png", "train/2.png", "images/3.png")
+
+
 def test_a_name_is_not_completed_by_the_folder_of_another_split(
     tmp_path: Path, write: Callable[..., Path]
 ) -> None:
