@@ -67,6 +67,8 @@ class CocoMasks(Masks):
                 continue
             try:
                 area = target.coco.annToMask(annotation).astype(bool)
+                if area.shape != sides:  # of an RLE, which has a size of its own
+                    raise ValueError(f"it has {area.shape} rows and columns, the image {sides}")
             except Exception as error:  # pycocotools raises no other class
                 number = annotation["id"]
                 raise ValueError(f"annotation {number} cannot be drawn: {error}") from error
@@ -158,6 +160,8 @@ def _read(path: AnyPath) -> Any:
             coco.dataset = json.loads(path.read_bytes())
             coco.createIndex()
         coco.dataset["images"], coco.dataset["annotations"], coco.dataset["categories"]
+        for row in coco.imgs.values():
+            row["file_name"], row["height"], row["width"]
         for number, row in coco.anns.items():
             row["segmentation"]
             for key, valid_ids in (("image_id", coco.imgs), ("category_id", coco.cats)):

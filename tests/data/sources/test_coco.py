@@ -146,3 +146,20 @@ def test_audit_names_images_whose_shapes_cannot_be_drawn(tmp_path: Path) -> None
     problem = found.kind.problem(found, 0, (6, 8))
     assert problem is not None
     assert "annotation 1 cannot be drawn" in problem
+
+
+def test_audit_names_rle_of_another_size(tmp_path: Path) -> None:
+    rows = [{"category_id": 3, "segmentation": {**RLE, "size": [8, 6]}}]
+    found = load_coco(write(tmp_path, "annotations.json", rows))
+    problem = found.kind.problem(found, 0, (6, 8))
+    assert problem == (
+        "annotation 0 cannot be drawn: it has (8, 6) rows and columns, the image (6, 8)"
+    )
+
+
+@pytest.mark.parametrize("key", ["file_name", "height", "width"])
+def test_images_without_a_name_or_size_are_refused(key: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "annotations.json", [])
+    path.write_text(path.read_text().replace(f'"{key}"', '"other"'))
+    with pytest.raises(ValueError, match=rf"in the format of COCO, .* \(KeyError: '{key}'\)"):
+        load_coco(path)
