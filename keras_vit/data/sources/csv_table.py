@@ -117,8 +117,7 @@ class _Images:
         Without `any_split`, a name without a folder is not completed by that of another split.
         """
         slashed = name.replace("\\", "/")
-        forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
-        for form in itertools.chain((name, slashed), forms):
+        for form in spellings(name):
             if self._exists(form):
                 return form
         path = PurePosixPath(_key(slashed))
@@ -241,6 +240,13 @@ class _Images:
 def split_of(name: str) -> str | None:
     """Returns the split that a name such as `train_images` begins with, or None."""
     return SPLIT_NAMES.get(re.split(r"[\W_]+", name.strip("_").lower())[0])
+
+
+def spellings(name: str) -> Iterator[str]:
+    """Yields a file name as it is written, with slashes, and in both Unicode forms."""
+    slashed = name.replace("\\", "/")
+    yield from (name, slashed)
+    yield from (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
 
 
 def _key(name: str) -> str:
