@@ -20,6 +20,7 @@ from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import Examples
 from keras_vit.data.sources.coco import coco_files, find_images
 from keras_vit.data.sources.masks import Keys, check_partners, checked_splits, partner_key
+from keras_vit.image_conversion.reading import open_image
 from keras_vit.storage.find_files import data_files, find_files
 from keras_vit.storage.paths import AnyPath, fields_of_paths, to_path
 
@@ -107,7 +108,7 @@ def _reading(path: AnyPath, what: str) -> Iterator[None]:
 def _upright_sides(path: AnyPath) -> tuple[int, int]:
     """Returns the height and width of an image; (1, 1) if it cannot be read."""
     try:
-        with path.open("rb") as file, PIL.Image.open(file) as image:
+        with path.open("rb") as file, open_image(file) as image:
             width, height = image.size
             turned = image.getexif().get(Base.Orientation, 1) in (5, 6, 7, 8)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):

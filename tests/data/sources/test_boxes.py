@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -210,6 +211,16 @@ def test_sizes_are_those_of_the_upright_image(tmp_path: Path) -> None:
     image.save(folder / "images/train/b.png", exif=exif)
     found = load_boxes(folder)
     assert {target.sides for target in found.targets} == {(20, 30)}
+
+
+def test_sizes_of_jpegs_above_the_limit_of_pillow_are_read(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "data")
+    path = folder / "images/train/b.png"
+    PIL.Image.new("RGB", (30, 20)).save(path, "JPEG")
+    content = path.read_bytes()
+    start = content.index(b"\xff\xc0") + 5
+    path.write_bytes(content[:start] + struct.pack(">HH", 12240, 16320) + content[start + 4 :])
+    assert load_boxes(folder).targets[1].sides == (12240, 16320)
 
 
 @pytest.mark.parametrize(
