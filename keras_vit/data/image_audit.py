@@ -10,6 +10,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -130,10 +131,10 @@ class ImageAudit:
         skip = "train without the images with --on-bad-image skip."
         convertible = CONVERTIBLE | {f"is {kind}" for kind in image_reading.REFUSED}
         if any(reason in convertible for _, reason in self.bad):
-            return (
-                "Convert the images with "
-                f"`{arguments.command('data', 'convert', source, 'NEW_FOLDER')}`, or {skip}"
-            )
+            folder = Path(source).parent if Path(source).is_file() else Path(source)
+            command = arguments.command("data", "convert", folder, "NEW_FOLDER")
+            how = f"with `{command}`" if folder.is_dir() else "to JPEG or PNG"
+            return f"Convert the images {how}, or {skip}"
         return f"Repair or remove the files, or {skip}"
 
     def text(self) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from scipy.cluster.hierarchy import DisjointSet
 
+from keras_vit.image_formats import has_image_suffix
+
 _MIN_SIDE = 64  # pixels; contents of smaller images are not compared
 #: Number of rows and of columns of a thumbnail.
 THUMBNAIL_SIDE = 48
@@ -64,7 +66,9 @@ def _pairs_by_name(names: Iterable[str]) -> Iterable[tuple[str, str]]:
     groups: dict[str, list[str]] = defaultdict(list)
     copies: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        stem = re.sub(r"\.[^./]*$", "", name.casefold())
+        stem = name.casefold()
+        while has_image_suffix(stem):  # `data convert` may write a.heic.jpg beside a.jpg
+            stem = stem.rpartition(".")[0]
         stem = _EDITED.sub("", re.sub(r"(^|/)img_e(?=\d{4}$)", r"\1img_", stem))
         if burst := re.search(r"^(.*/)?[^/]*burst(\d{8,})", name.casefold()):
             stem = f"{burst[1]}burst{burst[2]}"

@@ -91,7 +91,9 @@ def inspected(path: Path, name: str, max_side: int | None) -> File:
             raise ValueError("camera raw: develop it with a raw converter first")
         if file.format:
             file.convert = not reading.is_decoded(path, file.format, head, max_side)
-        elif image_formats.has_image_suffix(name) or suffix in _PILLOW_SUFFIXES:
+        elif not path.name.startswith(".") and (  # such as macOS's `._a.jpg`
+            image_formats.has_image_suffix(name) or suffix in _PILLOW_SUFFIXES
+        ):
             file.format = "DICOM" if suffix in (".dcm", ".dicom") else suffix[1:].upper()
             file.convert = True
         file.is_table = not file.format and suffix in arguments.TABLE_SUFFIXES

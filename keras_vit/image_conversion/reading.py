@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
+import os
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
-from PIL import ImageCms, ImageFile, ImageOps
+from PIL import ImageCms, ImageFile, ImageOps, JpegImagePlugin
 
 from keras_vit import image_formats
+from keras_vit.constants import MAX_PIXELS
 
 Window = tuple[float, float] | None
 Picture = tuple[PIL.Image.Image, int]  # an 8-bit RGB or gray image, and the number of further pages
@@ -23,6 +27,7 @@ Picture = tuple[PIL.Image.Image, int]  # an 8-bit RGB or gray image, and the num
 # Pillow starts Ghostscript for EPS; the others are not single-image formats.
 _NOT_OPENED = {"EPS", "WMF", "MPEG", "PDF", "HDF5", "GRIB", "BUFR"}
 _MODES = {"1": "L", "L": "L", "LA": "L", "La": "L", "CMYK": "CMYK"}  # otherwise RGB
+_MAX_JPEG_PIXELS = 16 * MAX_PIXELS  # training decodes large JPEGs at 1/4 of their sides
 
 
 def is_decoded(path: Path, format: str, head: bytes, max_side: int | None) -> bool:
@@ -54,12 +59,26 @@ def read_picture(path: Path, format: str, window: Window, max_side: int | None) 
     return image, pages
 
 
-def _open(path: Path) -> ImageFile.ImageFile:
-    PIL.Image.init()
+def open_image(file: Any, formats: list[str] | None = None) -> ImageFile.ImageFile:
+    """Opens an image file; a JPEG also above Pillow's limit, up to that of training."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        formats = [name for name in PIL.Image.ID if name not in _NOT_OPENED]
-        return PIL.Image.open(path, formats=formats)
+        try:
+            return PIL.Image.open(file, formats=formats)
+        except PIL.Image.DecompressionBombError:
+            if not isinstance(file, os.PathLike):
+                file.seek(0)
+            with contextlib.suppress(SyntaxError):  # not a JPEG
+                image = JpegImagePlugin.JpegImageFile(file)  # without Pillow's limit
+                if math.prod(image.size) <= _MAX_JPEG_PIXELS:
+                    return image
+                image.close()
+            raise
+
+
+def _open(path: Path) -> ImageFile.ImageFile:
+    PIL.Image.init()
+    return open_image(path, [name for name in PIL.Image.ID if name not in _NOT_OPENED])
 
 
 def _read(path: Path, window: Window) -> Picture:

@@ -101,6 +101,15 @@ def test_nothing_left_is_an_error(noise: Callable[..., Examples]) -> None:
         audit(examples, progress=False).accept(examples, on_bad_image="skip")
 
 
+def test_command_of_the_remedy_has_the_folder(tmp_path: Path) -> None:
+    report, table = ImageAudit(bad=(("a", "HEIC"),), digests={}), tmp_path / "labels.csv"
+    table.touch()
+    for source in (tmp_path, table):
+        assert f"`keras-vit data convert {tmp_path} NEW_FOLDER`, or" in report.remedy(str(source))
+    for source in ("hf:beans", "s3://bucket/photos"):
+        assert report.remedy(source).startswith("Convert the images to JPEG or PNG, or train with")
+
+
 def test_photographs_in_an_unknown_format_stop_training(
     tmp_path: Path, save: Callable[..., bytes]
 ) -> None:

@@ -157,6 +157,7 @@ def test_modified_photographs_of_flowers_are_found(test_data: Path) -> None:
     "names",
     [
         ("a/IMG_1234.HEIC", "a/IMG_1234.JPG"),
+        ("a/IMG_1234.HEIC.jpg", "a/IMG_1234.JPG"),
         ("a/IMG_1234.JPG", "a/IMG_E1234.JPG"),
         ("a/x.jpg", "a/x-edited.jpg"),
         ("a/x (1).jpg", "a/x.jpg"),
@@ -179,6 +180,7 @@ def test_files_of_one_photograph_by_name(names: tuple[str, str]) -> None:
         ("a/download (1).jpg", "a/download (2).jpg", "a/download.jpg"),
         ("a/1.jpg", "a/11.jpg"),
         ("a/2.5.jpg", "a/2.6.jpg"),
+        ("a-train.tfrecord-00000-of-00002__5", "a-train.tfrecord-00000-of-00002__6"),
         ("a/discover.jpg", "a/dis.jpg"),
     ],
 )

@@ -101,6 +101,7 @@ def test_walk_names_folders_without_permission(
         ("a.nef", b"II*\0" + bytes(9), ("camera raw", "cannot be read: camera raw: develop it")),
         ("a.svg", b"<svg/>", File("a.svg", format="SVG", convert=True)),
         ("a.jpg", b"", File("a.jpg", format="JPG", convert=True)),
+        ("b/._a.jpg", b"\0\5\x16\7" + bytes(28), File("b/._a.jpg")),
         ("a.jpg", b"\xff\xd8\xff\xe0", ("JPEG", "cannot be read: cannot identify image file")),
         ("a.bmp", b"BM" + bytes(12) + b"\x28\0\0\0", ("BMP", "cannot be read: ")),
         ("a.tga", bytes(20), File("a.tga", format="TGA", convert=True)),

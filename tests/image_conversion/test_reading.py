@@ -239,6 +239,19 @@ def test_image_of_too_many_pixels_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "a.ppm", "Netpbm")
 
 
+def test_jpegs_above_the_limit_of_pillow_are_opened(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    noise().save(path)
+    content = path.read_bytes()
+    start = content.index(b"\xff\xc0") + 5
+    path.write_bytes(content[:start] + struct.pack(">HH", 12240, 16320) + content[start + 4 :])
+    assert decoded(path)
+    assert not decoded(path, 16319)
+    path.write_bytes(content[:start] + struct.pack(">HH", 65000, 65000) + content[start + 4 :])
+    with pytest.raises(PIL.Image.DecompressionBombError):
+        decoded(path)
+
+
 def test_ghostscript_is_never_started(tmp_path: Path) -> None:
     noise().save(tmp_path / "a.eps")
     (tmp_path / "a.eps").rename(tmp_path / "a.tga")

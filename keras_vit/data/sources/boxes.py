@@ -20,6 +20,7 @@ from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import Examples
 from keras_vit.data.sources.coco import coco_files, find_images
 from keras_vit.data.sources.masks import Keys, check_partners, checked_splits, partner_key
+from keras_vit.image_conversion.reading import open_image
 from keras_vit.storage.find_files import data_files, find_files
 from keras_vit.storage.paths import AnyPath, fields_of_paths, to_path
 
@@ -107,7 +108,7 @@ def _reading(path: AnyPath, what: str) -> Iterator[None]:
 def _upright_sides(path: AnyPath) -> tuple[int, int]:
     """Returns the height and width of an image; (1, 1) if it cannot be read."""
     try:
-        with path.open("rb") as file, PIL.Image.open(file) as image:
+        with path.open("rb") as file, open_image(file) as image:
             width, height = image.size
             turned = image.getexif().get(Base.Orientation, 1) in (5, 6, 7, 8)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
@@ -194,7 +195,8 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
     folder, images = path.parent, []
     with _reading(path, "`data` must be a folder of YOLO, with names of classes in data.yaml"):
         text = path.read_bytes() if path.stat().st_size <= MAX_YAML else b""
-        names = yaml.safe_load(text)["names"]
+        config = yaml.safe_load(text)
+        names, has_keypoints = config["names"], "kpt_shape" in config
         pairs = names.items() if isinstance(names, dict) else enumerate(names)
         table = {int(key): str(name) for key, name in pairs}
     for name in find_files(folder).images:
@@ -209,7 +211,7 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
         with _reading(labels, "`data` must be text files of YOLO: class, x, y, width, height"):
             lines = labels.read_text("utf-8-sig").splitlines() if labels.is_file() else []
             for label, *numbers in filter(None, map(str.split, lines)):
-                values = np.array(numbers, float).reshape(-1, 2)
+                values = np.array(numbers[:4] if has_keypoints else numbers, float).reshape(-1, 2)
                 if len(values) == 2:
                     begin, end = values[0] - values[1] / 2, values[0] + values[1] / 2
                 else:  # a polygon

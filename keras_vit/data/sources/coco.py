@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Collection, Sequence
@@ -15,6 +16,7 @@ from keras_vit import arguments
 from keras_vit.arguments import shortlist
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import IGNORED, Masks
+from keras_vit.data.sources.csv_table import is_ignored, spellings
 from keras_vit.data.sources.masks import checked_splits, partner_key
 from keras_vit.data.target_kinds import Examples as AnyExamples
 from keras_vit.storage.paths import AnyPath, fields_of_paths, join_path, to_path
@@ -67,6 +69,8 @@ class CocoMasks(Masks):
                 continue
             try:
                 area = target.coco.annToMask(annotation).astype(bool)
+                if area.shape != sides:  # of an RLE, which has a size of its own
+                    raise ValueError(f"it has {area.shape} rows and columns, the image {sides}")
             except Exception as error:  # pycocotools raises no other class
                 number = annotation["id"]
                 raise ValueError(f"annotation {number} cannot be drawn: {error}") from error
@@ -86,9 +90,10 @@ def coco_files(source: AnyPath) -> list[tuple[AnyPath, str]]:
     """Returns the JSON files of a source, each with its split, or "" for all."""
     if not source.is_dir():
         return [(source, "")] if source.suffix.lower() == ".json" else []
+    inner = sorted(path for path in source.iterdir() if path.is_dir() and not is_ignored(path))
     pairs = [
         (folder, path)
-        for folder in (source, source / "annotations", *sorted(source.iterdir()))
+        for folder in (source, source / "annotations", *inner)
         if folder.is_dir()
         for path in sorted(path for path in folder.iterdir() if path.suffix == ".json")
     ]
@@ -158,6 +163,8 @@ def _read(path: AnyPath) -> Any:
             coco.dataset = json.loads(path.read_bytes())
             coco.createIndex()
         coco.dataset["images"], coco.dataset["annotations"], coco.dataset["categories"]
+        for row in coco.imgs.values():
+            row["file_name"], row["height"], row["width"]
         for number, row in coco.anns.items():
             row["segmentation"]
             for key, valid_ids in (("image_id", coco.imgs), ("category_id", coco.cats)):
@@ -179,7 +186,8 @@ def find_images(path: AnyPath, names: Collection[str]) -> list[AnyPath]:
     folders = [*_FOLDERS, *(f"{folder}/{stem}" for stem in stems for folder in above_or_below)]
     files = []
     for name in names:
-        candidates = (join_path(path.parent, part, name) for part in folders)
+        places = itertools.product(spellings(name), folders)
+        candidates = (join_path(path.parent, part, spelling) for spelling, part in places)
         files.append(next((file for file in candidates if file.is_file()), None))
     if missing := [name for name, file in zip(names, files, strict=True) if file is None]:
         raise ValueError(

@@ -111,11 +111,13 @@ class _Images:
         self.table, self.folder = path, path.parent
         self.split = split_of(path.stem)
 
-    def find(self, name: str) -> str | None:
-        """Returns the path of an image, relative to the table, or None if there is not one."""
+    def find(self, name: str, any_split: bool = True) -> str | None:
+        """Returns the path of an image, relative to the table, or None if there is not one.
+
+        Without `any_split`, a name without a folder is not completed by that of another split.
+        """
         slashed = name.replace("\\", "/")
-        forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
-        for form in itertools.chain((name, slashed), forms):
+        for form in spellings(name):
             if self._exists(form):
                 return form
         path = PurePosixPath(_key(slashed))
@@ -125,7 +127,11 @@ class _Images:
         if path.parent.name and (str(path.parent) in self._folders or os.path.isdir(place)):
             keys = keys[:2]  # the file is missing in its folder
         for key in keys:
-            if candidates := self._by_key.get(key):
+            candidates = self._by_key.get(key, [])
+            if self.split and not any_split and "/" not in key:
+                splits = (None, "train", self.split)  # held-out images may be in train/
+                candidates = [n for n in candidates if split_of(n.rpartition("/")[0]) in splits]
+            if candidates:
                 same_split = [n for n in candidates if split_of(n.partition("/")[0]) == self.split]
                 candidates = same_split if len(candidates) > 1 and self.split else candidates
                 return candidates[0] if len(candidates) == 1 else None
@@ -143,7 +149,7 @@ class _Images:
                     "first, or move the table beside them. Received: "
                     f"{row['file']!r} in line {row.line} of {self.table}"
                 )
-            path = self.find(row["file"])
+            path = self.find(row["file"], any_split="split" in row)
             name = path or row["file"]
             if (first := lines.setdefault(name, row.line)) != row.line:
                 raise ValueError(
@@ -219,15 +225,28 @@ class _Images:
         if not is_local(self.folder):
             yield from find_files(self.folder).images
             return
-        for folder, inner, files in os.walk(self.folder):
+        root, visited = Path(self.folder).resolve(), set[Path]()
+        for folder, inner, files in os.walk(root, followlinks=True):
+            real = Path(folder).resolve()
+            if real in visited or (os.path.islink(folder) and real.is_relative_to(root)):
+                inner.clear()  # its images are found without the link
+                continue
+            visited.add(real)
             inner[:] = sorted(n for n in inner if not is_ignored(Path(folder, n)))
             for file in sorted(n for n in files if has_image_suffix(n) and not leftover(n)):
-                yield os.path.relpath(os.path.join(folder, file), self.folder)
+                yield os.path.relpath(os.path.join(folder, file), root)
 
 
 def split_of(name: str) -> str | None:
     """Returns the split that a name such as `train_images` begins with, or None."""
     return SPLIT_NAMES.get(re.split(r"[\W_]+", name.strip("_").lower())[0])
+
+
+def spellings(name: str) -> Iterator[str]:
+    """Yields a file name as it is written, with slashes, and in both Unicode forms."""
+    slashed = name.replace("\\", "/")
+    yield from (name, slashed)
+    yield from (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
 
 
 def _key(name: str) -> str:

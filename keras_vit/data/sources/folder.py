@@ -22,7 +22,9 @@ _CONTENT = (
     r"(.*[\W_])?(jpeg)?(images?|imgs?)([\W_]?part)?|jpe?gs?|pngs?|photos?|pictures?|frames?"
     rf"|{_MASKS}"
 )
-_NON_CLASS_NAME = re.compile(rf"(({_SPLIT})([\W_]?({_CONTENT}))?|{_CONTENT})[\W_]?\d*")
+_NON_CLASS_NAME = re.compile(
+    rf"((seg_)?({_SPLIT})([\W_]?({_CONTENT}|(data)?set|data))?|seg_pred|{_CONTENT})[\W_]?\d*"
+)
 # Kind of an annotation file by its path relative to the data folder, in lowercase and with /.
 _ANNOTATION_KINDS = {
     r"(.*/)?(_annotations\.coco|instances_.*|captions_.*|.*coco.*)\.json": "COCO annotations",
@@ -70,8 +72,9 @@ def load_folder(folder: AnyPath) -> Examples:
     if all(_NON_CLASS_NAME.fullmatch(name.lower()) for name in class_names):
         raise NoClassFoldersError(
             "`data` must be a folder with one subfolder of images for each class, or with a table "
-            f"of the classes. Received: data={str(folder)!r}, where the folders "
-            f"{class_names[:20]} are not classes by their names{unusable_annotations(folder)}"
+            "of the classes; name the folders of splits train, validation and test. Received: "
+            f"data={str(folder)!r}, where the folders {class_names[:20]} are not classes by their "
+            f"names{unusable_annotations(folder)}"
         )
     ignored = Counter(files.ignored)
     names = files.images

@@ -50,7 +50,7 @@ def load_hf(name: str) -> Examples:
 
     The `datasets` library downloads the dataset first if necessary, and maps its Arrow files into
     memory. The splits are those of the dataset if it has one for training, else all images are one
-    set. Splits with images without a class (-1) are left out.
+    set. Splits for evaluation with images without a class (-1) are left out.
 
     Args:
         name: NAME or NAME:CONFIG of the dataset, or a local folder that `datasets.load_dataset`
@@ -58,7 +58,8 @@ def load_hf(name: str) -> Examples:
 
     Raises:
         ImportError: If the package of the extra `hf` is not installed.
-        ValueError: If there is no such dataset, or not one column of images and one of classes.
+        ValueError: If there is no such dataset, not one column of images and one of classes, or a
+            training image without a class.
     """
     require_package("datasets", "hf", f"hf:{name} needs a further package")
     import datasets
@@ -86,6 +87,12 @@ def load_hf(name: str) -> Examples:
         split_names = {split: name for split, name in split_names.items() if name}
     classes = {split: dataset[split].with_format("numpy")[labels[0]][:] for split in split_names}
     labeled = [split for split in split_names if np.min(classes[split], initial=0) >= 0]
+    needed = [n for n, role in split_names.items() if role == "train" or not labeled]
+    if counts := {n: int(np.sum(~(classes[n] >= 0))) for n in needed if n not in labeled}:
+        raise ValueError(
+            "Every training image must have a class; save the dataset without the others, and use "
+            f"hf:FOLDER. Received: hf:{name} with images without a class (-1) in {counts}"
+        )
     split_names = {split: split_names[split] for split in labeled}
     parts = {n: dataset[n].cast_column(images[0], datasets.Image(decode=False)) for n in labeled}
     names = Names(pyarrow.array([f"{n}/{i:09d}" for n in labeled for i in range(len(parts[n]))]))

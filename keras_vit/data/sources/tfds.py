@@ -59,7 +59,12 @@ def tfds_parts(
         for example in _encoded(builder, part, image, tfds).as_numpy_iterator():
             content, format_name = example[image], image_format(example[image]) or ""
             file = f"{example['tfds_id'].decode()}.{format_name.lower()}"
-            yield f"{folder}{classes[int(example[label])]}/{file}", True, content
+            if (index := int(example[label])) < 0:
+                raise ValueError(
+                    "Every image must have a class; choose another split. Received: label "
+                    f"{index} of {file} in tfds:{name}"
+                )
+            yield f"{folder}{classes[index]}/{file}", True, content
 
     parts: list[Part] = []
     for split, role in splits.items():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,15 @@ def test_crowds_and_polygons_are_read(tmp_path: Path) -> None:
     assert rows_of(load_boxes(folder))["b"] == [[4, 3, 18, 9, 1, 0]]
 
 
+def test_keypoints_of_yolo_are_not_corners(tmp_path: Path) -> None:
+    folder = yolo(tmp_path)
+    expected = rows_of(load_boxes(folder))
+    (folder / "data.yaml").write_text("names: {0: cat, 1: dog}\nkpt_shape: [4, 3]\n")
+    path = folder / "labels/train/b.txt"
+    path.write_text(path.read_text().strip() + " 0.3 0.4 2" * 4)
+    assert rows_of(load_boxes(folder)) == expected
+
+
 def test_files_of_pascal_voc_that_others_left(tmp_path: Path) -> None:
     folder, image = voc(tmp_path / "data"), tmp_path / "data/train/images/a.png"
     (folder / "train/annotations/b.xml").rename(folder / "train/annotations/b.XML")
@@ -201,6 +211,16 @@ def test_sizes_are_those_of_the_upright_image(tmp_path: Path) -> None:
     image.save(folder / "images/train/b.png", exif=exif)
     found = load_boxes(folder)
     assert {target.sides for target in found.targets} == {(20, 30)}
+
+
+def test_sizes_of_jpegs_above_the_limit_of_pillow_are_read(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "data")
+    path = folder / "images/train/b.png"
+    PIL.Image.new("RGB", (30, 20)).save(path, "JPEG")
+    content = path.read_bytes()
+    start = content.index(b"\xff\xc0") + 5
+    path.write_bytes(content[:start] + struct.pack(">HH", 12240, 16320) + content[start + 4 :])
+    assert load_boxes(folder).targets[1].sides == (12240, 16320)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,42 @@ def test_audit_names_images_whose_shapes_cannot_be_drawn(tmp_path: Path) -> None
     problem = found.kind.problem(found, 0, (6, 8))
     assert problem is not None
     assert "annotation 1 cannot be drawn" in problem
+
+
+def test_audit_names_rle_of_another_size(tmp_path: Path) -> None:
+    rows = [{"category_id": 3, "segmentation": {**RLE, "size": [8, 6]}}]
+    found = load_coco(write(tmp_path, "annotations.json", rows))
+    problem = found.kind.problem(found, 0, (6, 8))
+    assert problem == (
+        "annotation 0 cannot be drawn: it has (8, 6) rows and columns, the image (6, 8)"
+    )
+
+
+@pytest.mark.parametrize("key", ["file_name", "height", "width"])
+def test_images_without_a_name_or_size_are_refused(key: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "annotations.json", [])
+    path.write_text(path.read_text().replace(f'"{key}"', '"other"'))
+    with pytest.raises(ValueError, match=rf"in the format of COCO, .* \(KeyError: '{key}'\)"):
+        load_coco(path)
+
+
+def test_hidden_copies_are_not_read(tmp_path: Path) -> None:
+    path = write(tmp_path, "instances_default.json", [])
+    copy = tmp_path / ".ipynb_checkpoints" / "instances_default-checkpoint.json"
+    copy.parent.mkdir()
+    copy.write_text(path.read_text())
+    assert coco_files(tmp_path) == [(path, "")]
+    assert load_coco(tmp_path).names == ("a.png",)
+
+
+@pytest.mark.parametrize("name", ["images\\é.png", unicodedata.normalize("NFD", "images/é.png")])
+def test_names_are_read_with_backslashes_and_in_both_unicode_forms(
+    name: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "annotations.json", [])
+    content = json.loads(path.read_text())
+    content["images"][0]["file_name"] = name
+    path.write_text(json.dumps(content))
+    (tmp_path / "images").mkdir()
+    (tmp_path / "a.png").rename(tmp_path / "images" / "é.png")
+    assert load_coco(path).names == ("images/é.png",)

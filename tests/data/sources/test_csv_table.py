@@ -219,6 +219,34 @@ def test_a_missing_image_is_not_replaced_by_that_of_another_folder(
         load_table(path)
 
 
+def test_images_are_found_in_linked_folders(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(tmp_path, ["big/train/1.png", "big/train/2.png", "data/images/3.png"])
+    folder = tmp_path / "data"
+    (folder / "train").symlink_to(tmp_path / "big/train")
+    (folder / "all").symlink_to(folder / "images")
+    (tmp_path / "big/train/back").symlink_to(tmp_path / "big")
+    path = folder / "train.csv"
+    path.write_text("id,breed\n1,a\n2,b\n3,a\n")
+    assert load_table(path).names == ("train/1.png", "train/2.png", "images/3.png")
+
+
+def test_a_name_is_not_completed_by_the_folder_of_another_split(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    write(tmp_path, ["train/3.png", "test/4.png", "test_5.png"])
+    path = tmp_path / "train.csv"
+    path.write_text("id,breed\n3,a\n4,b\n")
+    with pytest.raises(ValueError, match=r"1 missing files, starting with \['4'\]"):
+        load_table(path)
+    path.write_text("id,breed\n3,a\ntest/4,b\ntest_5,a\n")
+    assert load_table(path).names == ("train/3.png", "test/4.png", "test_5.png")
+    path.write_text("id,breed,split\n3,a,train\n4,b,test\n")
+    assert load_table(path).names == ("train/3.png", "test/4.png")
+    path = path.rename(tmp_path / "val.csv")
+    path.write_text("id,breed\n3,a\n")  # held-out images are often left in train/
+    assert load_table(path).names == ("train/3.png",)
+
+
 def test_name_that_is_too_long_is_missing(table: Callable[[str], Path]) -> None:
     with pytest.raises(ValueError, match="1 missing"):
         load_table(table(f"file,label\n1.png,a\n{'x' * 5000},b\n"))

@@ -74,6 +74,24 @@ def test_splits_without_classes_are_left_out(folder: Path) -> None:
     assert examples.splits is None
 
 
+@pytest.mark.parametrize(("split", "number"), [("train", 1), ("test", 4)])
+def test_training_images_without_a_class_are_refused(
+    split: str, number: int, folder: Path
+) -> None:
+    import datasets
+
+    path = folder / f"{split}.parquet"
+    dataset = datasets.Dataset.from_parquet(str(path))
+    dataset.map(
+        lambda row, index: {**row, "label": -1 if index < number else row["label"]},
+        with_indices=True,
+    ).to_parquet(path)
+    if split == "test":  # without a training split, all images are one set
+        (folder / "train.parquet").unlink()
+    with pytest.raises(ValueError, match=rf"must have a class; .* in {{'{split}': {number}}}$"):
+        load(f"hf:{folder}")
+
+
 def test_wrong_names_and_columns_are_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"hf:NAME or hf:NAME:CONFIG .* Received: hf:.*nowhere"):
         load(f"hf:{folder}/nowhere")

@@ -202,6 +202,14 @@ FOUND: dict[str, tuple[Files, dict[str, str]]] = {
 # By name the files, and what the error says.
 REFUSED: dict[str, tuple[Files, str]] = {
     "splits without labels": (SPLITS, r"\['test', 'train', 'valid'\] are not classes by their"),
+    "splits with other names": (
+        files("cats/training_set/a/1.jpg", "cats/training_set/b/2.jpg", "cats/test_set/a/3.jpg"),
+        r"splits train, validation and test\. .* \['test_set', 'training_set'\] are not classes",
+    ),
+    "splits of Intel": (
+        files("seg_train/seg_train/a/1.jpg", "seg_test/seg_test/a/2.jpg", "seg_pred/3.jpg"),
+        r"\['seg_pred', 'seg_test', 'seg_train'\] are not classes",
+    ),
     "COCO in each split": (
         {**SPLITS, **text("train/_annotations.coco.json", "{}")},
         r"train/_annotations.coco.json contains COCO annotations\. For .* export the dataset again",

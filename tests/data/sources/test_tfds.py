@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -167,6 +167,17 @@ def test_packed_dataset_has_the_same_images(data_dir: Path, tmp_path: Path, spli
         sorted((e.read(i), int(e.targets[i])) for i in range(len(e))) for e in (found, expected)
     ]
     assert contents[0] == contents[1]
+
+
+def test_images_without_a_class_are_not_packed(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = {"image": b"", "label": -1, "tfds_id": b"x__5"}
+    dataset = SimpleNamespace(as_numpy_iterator=lambda: iter([example]))
+    monkeypatch.setattr(module, "_encoded", lambda *_: dataset)
+    parts, _ = tfds_parts("tiny_unsplit", 400, data_dir)
+    with pytest.raises(ValueError, match=r"must have a class; .* -1 of x__5\..* tfds:tiny_unsplit"):
+        list(parts[0]())
 
 
 def test_packing_resumes_after_the_last_shard(data_dir: Path, tmp_path: Path) -> None:
