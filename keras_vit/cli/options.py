@@ -280,7 +280,9 @@ def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
     """Returns all fields of a run's configuration that the user has set, except the recipe."""
     names = {field.name for field in dataclasses.fields(config)} & given_options(context)
     settings = {name: context.params[name] for name in names - {"recipe"}}
-    settings |= {name: absolute(str(settings[name])) for name in names & _PATH_OPTIONS}
+    for name in names & _PATH_OPTIONS:
+        if not isinstance(settings[name], list):  # as `--weights` of `compare`
+            settings[name] = absolute(str(settings[name]))
     if settings.get("weights") == "none":
         settings["weights"] = None
     return settings
