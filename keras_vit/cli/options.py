@@ -280,7 +280,9 @@ def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
     """Returns all fields of a run's configuration that the user has set, except the recipe."""
     names = {field.name for field in dataclasses.fields(config)} & given_options(context)
     settings = {name: context.params[name] for name in names - {"recipe"}}
-    settings |= {name: absolute(str(settings[name])) for name in names & _PATH_OPTIONS}
+    for name in names & _PATH_OPTIONS:
+        if not isinstance(settings[name], list):  # as `--weights` of `compare`
+            settings[name] = absolute(str(settings[name]))
     if settings.get("weights") == "none":
         settings["weights"] = None
     return settings
@@ -292,8 +294,11 @@ def given_options(context: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source and source.name != "DEFAULT"}
 
 
-def check_resume(context: typer.Context, out: Path, *also_allowed: str) -> None:
-    """Raises `ValueError` for options ignored by `--resume`; exits if the run is finished."""
+def check_resume(context: typer.Context, out: Path, *also_allowed: str) -> Path:
+    """Returns the configuration of the run to resume; exits if the run is finished.
+
+    Raises `ValueError` for options ignored by `--resume`.
+    """
     import yaml
 
     config_path, final_file = out / "config.yaml", out / "curves.png"
@@ -322,6 +327,7 @@ def check_resume(context: typer.Context, out: Path, *also_allowed: str) -> None:
     if final_file.is_file():
         print(f"The run {out} has already finished. {hint}")
         raise typer.Exit
+    return config_path
 
 
 def _flag(parameter: str) -> str:

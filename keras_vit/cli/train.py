@@ -199,7 +199,8 @@ def _start(context: typer.Context, wanted: str) -> dict[str, Any]:
     params = context.params
     out, resume, config = params["out"], params["resume"], params.get("config")
     if resume:
-        opt.check_resume(context, out, *(n for n in ("tensorboard", "profile") if n in params))
+        also_allowed = (name for name in ("tensorboard", "profile") if name in params)
+        config = opt.check_resume(context, out, *also_allowed)
     elif params["data"] is None and config is None:
         raise ValueError(f"`--data` must name {wanted} Received: none")
     opt.check_weights("--weights", params["weights"])
@@ -209,7 +210,7 @@ def _start(context: typer.Context, wanted: str) -> dict[str, Any]:
     if not resume:
         output_folder.require_new_run(out)
     settings = opt.recipe_settings(context)
-    prefer_jax_on_tpu(params["strategy"], out / "config.yaml" if resume else config)
+    prefer_jax_on_tpu(params["strategy"], config)
     start_keras()
     return settings
 

@@ -14,7 +14,6 @@ from keras_vit.escapes import markdown, markdown_table
 from keras_vit.evaluation import McNemar, mcnemar
 from keras_vit.models.keras_applications import application_names
 from keras_vit.reports.comparison_worker import RUN, ModelResult, measure_run, run_model
-from keras_vit.tasks.build import check_model
 from keras_vit.tasks.classification.figures import comparison_curves
 from keras_vit.tasks.classification.metrics import Report, decimal, evaluate_predictions
 from keras_vit.training import Run, RunConfig
@@ -172,9 +171,10 @@ def compare(
     start, out = dict(start or {}), Path(out)
     names = (*zoo.CONSTRUCTORS, *application_names())
     runs = {name: Run(name) for name in models if name not in names and Run(name).config.is_file()}
-    _check(models, start, runs)
+    task = tasks.get(config.task)
+    _check(task, models, start, runs)
     with output_folder.writing(out, "compare", _FILES):
-        examples = tasks.get(config.task).load(config.data)
+        examples = task.load(config.data)
         _check_images(config, models, runs, examples)
         results = []
         for name in models:
@@ -201,13 +201,15 @@ def compare(
         ]
         pairs = itertools.combinations(classifiers, 2)
         tests = {(a.name, b.name): mcnemar(a.labels, a.predicted, b.predicted) for a, b in pairs}
-        metric, _ = tasks.get(config.task).monitor or ("loss", "")
+        metric, _ = task.monitor or ("loss", "")
         comparison = Comparison(tuple(results), tuple(reports), tests, metric)
         comparison.write(out)
         return comparison
 
 
-def _check(models: Sequence[str], start: Mapping[str, str], runs: Mapping[str, Run]) -> None:
+def _check(
+    task: type[tasks.Task], models: Sequence[str], start: Mapping[str, str], runs: Mapping[str, Run]
+) -> None:
     labels = {_label(runs[name]) if name in runs else name for name in models}
     if len(models) < 2 or len(labels) < len(models):
         raise ValueError(
@@ -218,7 +220,7 @@ def _check(models: Sequence[str], start: Mapping[str, str], runs: Mapping[str, R
         if name in runs:
             runs[name].require_complete()
         else:
-            check_model(name)
+            task.check_model(name)
     for name, file in start.items():
         if name not in models or name in runs:
             raise ValueError(

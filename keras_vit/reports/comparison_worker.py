@@ -178,7 +178,7 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
         "parameters": model.count_params(),
         "flops": cost.flops(model),
         "peak_memory": memory,
-        "training_minutes": sum(_minutes(run).values()) or None,
+        "training_minutes": sum(_minutes(run, config.recipe.batch_size).values()) or None,
         "training_images_per_second": _training_speed(run, config.recipe.batch_size),
         "inference_images_per_second": cost.inference_speed(model),
         "scores": scores,
@@ -193,7 +193,7 @@ def _read(name: str, run: Run, folder: Path) -> ModelResult:
         predictions = {key: stored[key] for key in stored.files}
     metric, _ = get(config.task).monitor or ("loss", "")
     values = {int(row["epoch"]): row[f"val_{metric}"] for row in history.read_rows(run.history)}
-    known_minutes = _minutes(run)
+    known_minutes = _minutes(run, config.recipe.batch_size)
     minutes = np.cumsum([known_minutes.get(epoch, math.nan) for epoch in values])
     return ModelResult(
         name=name,
@@ -215,16 +215,18 @@ def _training_speed(run: Run, batch_size: int) -> float | None:
     return max((batch_size * r["steps"] / r["training_seconds"] for r in times), default=None)
 
 
-def _minutes(run: Run) -> dict[int, float]:
+def _minutes(run: Run, batch_size: int) -> dict[int, float]:
     """Returns each epoch's duration in minutes; partially timed epochs are extrapolated."""
     times = [row for row in history.read_rows(run.times) if row["steps"]]
     if not times:
         return {}
-    steps = max(row["steps"] for row in times)
+    steps = run.resolved().get("training_examples", 0) // batch_size
+    steps = max(steps, *(row["steps"] for row in times))
     minutes = {
         int(r["epoch"]): (r["seconds"] + (steps / r["steps"] - 1) * r["training_seconds"]) / 60
         for r in times
     }
     # An epoch has no time if the run was stopped at its end.
     mean = sum(minutes.values()) / len(minutes)
-    return {epoch: minutes.get(epoch, mean) for epoch in range(max(minutes) + 1)}
+    epochs = max(max(minutes) + 1, len(history.read_rows(run.history)))
+    return {epoch: minutes.get(epoch, mean) for epoch in range(epochs)}

@@ -14,6 +14,7 @@ import yaml
 from keras_vit import arguments, files, models, tasks
 from keras_vit.escapes import markdown, markdown_table
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.history import read_rows
 from keras_vit.tasks.classification.metrics import ClassScores, decimal
 from keras_vit.tasks.task import numbers
 from keras_vit.training import Run
@@ -97,6 +98,8 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     model = source.model()
     license_, origin = weights_license(config.weights, config.model)
     name, recipe, resolved = source.path.resolve().name, config.recipe, source.resolved()
+    epochs = len(read_rows(source.history))
+    stopped = f"{epochs} of at most " * (0 < epochs < recipe.epochs)
     preprocessing = models.preprocessing_of(model)
     height, width = preprocessing.size
     classifier = task.pipeline_tag == "image-classification"
@@ -129,7 +132,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         metrics,
         "\n\n".join(f"![{title}]({path.name})" for path, title in pictures.items()),
         _LOADING.format(output=task.output, decide=decide if classifier else ""),
-        f"## Training\n\n{recipe.epochs} epochs, batch size {recipe.batch_size}, "
+        f"## Training\n\n{stopped}{recipe.epochs} epochs, batch size {recipe.batch_size}, "
         f"{recipe.optimizer} with a learning rate of {recipe.learning_rate:g}, seed "
         f"{recipe.seed}; all settings are in `config.yaml` in the run folder.",
         f"## License\n\nInitial weights: {origin}. Check that the license of the images allows "

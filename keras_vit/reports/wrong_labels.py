@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -58,14 +59,18 @@ def write_label_errors(
             "`folds` must be of images in files, with one class per image. Received: "
             f"{examples.source}, for the task {config.task}"
         )
-    indices, outputs = [run.indices() for run in runs], []
+    indices, targets, outputs = [run.indices() for run in runs], [], []
     for run, held_out in zip(runs, map(examples.subset, indices), strict=True):
-        _, fold_outputs, preprocessing = predict(run.model(), held_out, verbose=verbose)
+        fold_targets, fold_outputs, preprocessing = predict(run.model(), held_out, verbose=verbose)
+        targets.append(fold_targets)
         outputs.append(fold_outputs)
-    joined, probabilities = np.concatenate(indices), np.concatenate(outputs)
-    label_probabilities = probabilities[np.arange(len(joined)), examples.targets[joined]]
-    order = np.argsort(label_probabilities, kind="stable")
-    examples, probabilities = examples.subset(joined[order]), probabilities[order]
+    labels, probabilities = np.concatenate(targets), np.concatenate(outputs)
+    # Those of the models, since folders of classes may have been added.
+    class_names = preprocessing.class_names or examples.class_names
+    held_out = examples.subset(np.concatenate(indices))
+    examples = dataclasses.replace(held_out, targets=labels, class_names=class_names)
+    order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")
+    examples, probabilities = examples.subset(order), probabilities[order]
     wrong, likely = label_errors(examples.targets, probabilities)
     with output_folder.writing(out, "labels", ("index.html", "labels.csv", "without.csv")):
         changes = dict(zip(wrong.tolist(), likely.tolist(), strict=True))

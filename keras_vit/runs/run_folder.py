@@ -19,6 +19,7 @@ from keras_vit.runs.config import (
     versions,
     write_config,
 )
+from keras_vit.runs.history import read_rows
 from keras_vit.weights.whole_models import load_model
 
 
@@ -70,11 +71,13 @@ class RunFolder:
 
     def require_complete(self) -> None:
         """Raises `ValueError` if the run is not complete."""
-        if not self.evaluation.is_file():
-            self.read_config()  # a run of `pretrain` has no evaluation
+        needed = [self.evaluation]  # which `evaluate` also writes for an interrupted run
+        if len(read_rows(self.history)) < self.read_config().recipe.epochs:
+            needed.append(self.curves)  # written last, also by runs that stopped early
+        if missing := [path.name for path in needed if not path.is_file()]:
             raise ValueError(
                 f"`run` must be complete. Received: run={str(self.path)!r}, which has no "
-                f"{self.evaluation.name}; resume the run with:\n  "
+                f"{missing[0]}; resume the run with:\n  "
                 f"{arguments.command('train', '--resume', '--out', self.path)}"
             )
 

@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit import data
 from keras_vit.data import Examples, ImageAudit
 from keras_vit.data.splits import short_digest, training_digests
+from keras_vit.escapes import say
 from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.registry import get
 from keras_vit.tasks.task import Task
@@ -46,13 +47,24 @@ class Run(RunFolder):
         """Returns the images in a split (`"train"`, `"validation"` or `"test"`)."""
         return self.all_examples.subset(self.indices(part))
 
-    def audited_indices(self, part: str) -> tuple[np.ndarray, ImageAudit | None]:
-        """Returns `indices`, and the audit of the images; training images are not audited."""
+    def audited_indices(
+        self, part: str, on_bad_image: str = "fail"
+    ) -> tuple[np.ndarray, ImageAudit | None]:
+        """Returns `indices`, and the audit of the images; training images are not audited.
+
+        Images that cannot be used are left out if the run or `on_bad_image` skips them.
+        """
         (indices,) = data.read_split(self.split, self.all_examples, (part,))
         if part == "train":
             return indices, None
-        audit = data.audit(self.all_examples.subset(indices), progress=False)
+        examples = self.all_examples.subset(indices)
+        audit = data.audit(examples, progress=False)
         data.read_split(self.split, self.all_examples, (part,), audit.digests)
+        if audit.bad:  # in a split without digests, as of many images
+            skip = "skip" in (on_bad_image, self.read_config().on_bad_image)
+            audit.accept(examples, "skip" if skip else "fail")
+            say(audit.text())
+            indices = indices[[name in audit.digests for name in examples.names]]
         return indices, audit
 
     def training_digests(self) -> frozenset[str]:
@@ -95,7 +107,7 @@ def evaluation_images(
         run: The model's run; its folder need not exist if `source` is given.
         source: Data source, or its images; None for the images of the run.
         task: Task of the model, which loads the source.
-        on_bad_image: `"fail"` or `"skip"`, for the images of the source.
+        on_bad_image: `"fail"` or `"skip"`; images of a run that skips them are always skipped.
         part: Split; by default the validation images of a run, and the test or validation images
             of a source that has splits.
         training_images: Whether images of the source that the run was trained on are included.
@@ -105,7 +117,7 @@ def evaluation_images(
     """
     if source is None:
         name = part or "validation"
-        indices, audit = run.audited_indices(name)
+        indices, audit = run.audited_indices(name, on_bad_image)
         if not len(indices):
             raise ValueError(f"`--part` must be a split with images. Received: {name}")
         selection = "held out" if name == "validation" else f"the {name} split"

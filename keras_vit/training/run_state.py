@@ -135,9 +135,12 @@ class RunState:
             return
         progress, state = self.checkpoints.load()
         if progress.steps != self.steps:
+            batch_size = self.task.config.recipe.batch_size
+            rule = f"{run.config} must have the batch size that the run was started with"
+            if run.resolved().get("training_examples", 0) // batch_size == progress.steps:
+                rule = f"`data` must keep images for {progress.steps} steps per epoch; restore them"
             raise ValueError(
-                f"{run.config} must have the batch size that the run was started with. Received: "
-                f"{self.steps} steps per epoch instead of {progress.steps}"
+                f"{rule}. Received: {self.steps} steps per epoch instead of {progress.steps}"
             )
         variables = self._variables()
         mismatches = sorted(

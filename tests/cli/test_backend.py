@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit import accelerators
+from keras_vit import accelerators, training
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from tests.cli.commands import Call
 
@@ -83,3 +83,17 @@ def test_a_choice_is_kept(
 )
 def test_commands_that_train_ask(call: Call, command: tuple[str, ...]) -> None:
     assert "training uses JAX." in call(*command)[2]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("tpu")
+def test_strategy_of_a_resumed_cross_validation_is_kept(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(training, "train_folds", lambda *arguments, **options: None)
+    config = tmp_path / "folds" / "fold_1" / "config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("strategy: cpu\n")
+    code, _, message = call("train", "--resume", "--out", tmp_path / "folds")
+    assert code == 0
+    assert "training uses JAX." not in message

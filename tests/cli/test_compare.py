@@ -63,3 +63,20 @@ def test_ctrl_c_names_the_same_command(
     assert output.endswith(
         "Interrupted. The same command resumes from the last saved state, or starts again.\n"
     )
+
+
+def test_many_weights_are_no_path(
+    photos: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[dict[str, str]] = []
+
+    def stopped(*arguments: object, start: dict[str, str]) -> None:
+        started.append(start)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reports, "compare", stopped)
+    names = [f"Model{number}" for number in range(14)]  # longer together than a file name
+    weights = [word for name in names for word in ("--weights", f"{name}=imagenet")]
+    options = ("--models", ",".join(names), "--data", photos, "--out", tmp_path / "out")
+    assert call("compare", *options, *weights)[0] == 130
+    assert started == [dict.fromkeys(names, "imagenet")]

@@ -206,6 +206,13 @@ def test_compare_refuses_before_it_trains(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_compare_refuses_models_of_other_tasks(photos: Path, tmp_path: Path) -> None:
+    config = RunConfig(str(photos), "", task="regression")
+    with pytest.raises(ValueError, match="`model` must be one of"):
+        compare(config, ["ViTTi16", "ResNet50"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_images_of_several_classes_are_refused(photos: Path, tmp_path: Path) -> None:
     table = photos / "several.csv"
     table.write_text("file,labels\nant/00.jpg,ant|bee\nbee/00.jpg,\n")

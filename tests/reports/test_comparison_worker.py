@@ -14,6 +14,7 @@ import pytest
 
 from keras_vit import data
 from keras_vit.reports import comparison_worker
+from keras_vit.runs.history import write_rows
 from keras_vit.training import Recipe, Run, RunConfig
 
 pytestmark = pytest.mark.tensorflow
@@ -53,19 +54,32 @@ def test_an_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rest", [30, 3])
 def test_an_epoch_that_was_interrupted_counts_as_a_whole_one(rest: int, tmp_path: Path) -> None:
     """At 2 s a step and 5 s of validation; of the second epoch only the rest was timed."""
+    run = Run(tmp_path)
+    run.write_config(config(), {"training_examples": 241})  # 30 steps
     rows = [
         "epoch,steps,training_seconds,seconds",
         "0,30,60,65",
         f"1,{rest},{2 * rest},{2 * rest + 5}",
     ]
     (tmp_path / "times.csv").write_text("\n".join(rows))
-    assert comparison_worker._minutes(Run(tmp_path)) == pytest.approx({0: 65 / 60, 1: 65 / 60})
+    assert comparison_worker._minutes(run, 8) == pytest.approx({0: 65 / 60, 1: 65 / 60})
     (tmp_path / "times.csv").write_text("\n".join([*rows[:2], "2,30,70,75"]))
-    assert comparison_worker._minutes(Run(tmp_path)) == pytest.approx(
+    assert comparison_worker._minutes(run, 8) == pytest.approx(
         {0: 65 / 60, 1: 70 / 60, 2: 75 / 60}
     )
     (tmp_path / "times.csv").unlink()
-    assert comparison_worker._minutes(Run(tmp_path)) == {}
+    assert comparison_worker._minutes(run, 8) == {}
+
+
+def test_epochs_without_a_whole_time_count_as_whole_ones(tmp_path: Path) -> None:
+    """A single epoch that was resumed at its end, or a stop at the end of the last epoch."""
+    run = Run(tmp_path)
+    run.write_config(config(), {"training_examples": 241})  # 30 steps
+    run.times.write_text("epoch,steps,training_seconds,seconds\n0,3,6,11\n")
+    for epochs in (1, 2):
+        write_rows(run.history, [{"epoch": epoch, "loss": 0.5} for epoch in range(epochs)])
+        expected = pytest.approx(dict.fromkeys(range(epochs), 65 / 60))
+        assert comparison_worker._minutes(run, 8) == expected
 
 
 def test_training_speed_leaves_out_the_epoch_with_compilation(tmp_path: Path) -> None:

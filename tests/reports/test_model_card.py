@@ -87,6 +87,15 @@ def test_card_of_an_incomplete_run(tmp_path: Path) -> None:
         write_card(tmp_path)
 
 
+def test_card_has_the_epochs_of_a_run_that_stopped_early(run: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(run, tmp_path / "run") / "config.yaml"
+    assert "\n1 epochs, batch size 8" in write_card(path.parent, tmp_path / "all").read_text()
+    content = yaml.safe_load(path.read_text())
+    content["recipe"]["epochs"] = 5
+    path.write_text(yaml.safe_dump(content))
+    assert "\n1 of at most 5 epochs, batch size 8" in write_card(path.parent).read_text()
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", '{"accuracy": "high"}', "{"])
 def test_card_of_a_damaged_evaluation(content: str, run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")

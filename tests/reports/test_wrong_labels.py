@@ -45,6 +45,11 @@ def test_swapped_labels_are_found_and_corrected(
     assert "2 of 24 images (8.3%) have a label that is likely wrong" in page
     assert page.count("<figure>") == 2
     assert sorted((path, path.read_bytes()) for path in photos.rglob("*.png")) == before
+    labels = (tmp_path / "labels" / "labels.csv").read_text()
+    (photos / "aaa").mkdir()  # before the other classes
+    shutil.copy(photos / "red" / "02.png", photos / "aaa")
+    assert write_label_errors(tmp_path / "folds", tmp_path / "labels") == 2
+    assert (tmp_path / "labels" / "labels.csv").read_text() == labels
     shutil.rmtree(tmp_path / "folds" / "fold_2" / "samples")
     (tmp_path / "folds" / "folds.json").unlink()
     with pytest.raises(ValueError, match="`folds` must be a complete folder of `keras-vit train"):

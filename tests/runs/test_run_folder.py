@@ -7,6 +7,8 @@ import pytest
 
 from keras_vit import models
 from keras_vit.runs.config import RunConfig
+from keras_vit.runs.history import write_rows
+from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.tensorflow
@@ -50,3 +52,29 @@ def test_config_without_resolved_values_is_refused(tmp_path: Path) -> None:
         run.config.write_text(text)
         with pytest.raises(ValueError, match=r"config\.yaml has no `resolved` values"):
             run.resolved()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "curves", "complete"),
+    [
+        (2, False, False),  # interrupted; `evaluate` wrote evaluation.json
+        (2, True, True),  # stopped early
+        (3, False, True),  # its figures were deleted
+    ],
+)
+def test_interrupted_run_with_an_evaluation_is_incomplete(
+    epochs: int, curves: bool, complete: bool, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path)
+    run.write_config(RunConfig("digits", "ViTMicro4", recipe=Recipe(epochs=3)), {})
+    write_rows(run.history, [{"epoch": epoch, "loss": 0.5} for epoch in range(epochs)])
+    if curves:
+        run.curves.touch()
+    with pytest.raises(ValueError, match=r"must be complete\. .*has no evaluation\.json; resume"):
+        run.require_complete()
+    run.evaluation.touch()
+    if complete:
+        run.require_complete()
+        return
+    with pytest.raises(ValueError, match=r"must be complete\. .*has no curves\.png; resume the"):
+        run.require_complete()

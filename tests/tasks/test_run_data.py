@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,18 @@ def test_a_replaced_image_is_not_held_out(tmp_path: Path, content: str) -> None:
     with pytest.raises(ValueError, match=r"must match those listed in .*Received: 1 replaced: \["):
         run.examples()
     assert len(run.examples("train")) == 2
+
+
+def test_unreadable_images_of_a_split_without_digests_are_named_or_left_out(
+    tmp_path: Path,
+) -> None:
+    run, digits = Run(tmp_path), data.load("digits").subset(range(30))  # 0, 1, ... 9, three times
+    data.write_split(run.split, digits, train=[0, 1], validation=[13, 3, 23])
+    encoded = tuple(b"x" if i == 3 else digits.read(i) for i in range(30))
+    run.all_examples = dataclasses.replace(digits, encoded=encoded)
+    run.write_config(RunConfig("digits", "ViTMicro4"), {})
+    with pytest.raises(ValueError, match=r"(?s)be readable.*1 of 3 images cannot.*digit_0003\.png"):
+        run.examples()
+    assert run.audited_indices("validation", "skip")[0].tolist() == [13, 23]
+    run.write_config(RunConfig("digits", "ViTMicro4", on_bad_image="skip"), {})
+    assert run.indices().tolist() == [13, 23]

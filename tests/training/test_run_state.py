@@ -320,9 +320,14 @@ def test_weights_with_layers_for_a_task_are_not_offered(
 
 def test_state_of_another_batch_size_is_refused(tmp_path: Path) -> None:
     saver(tmp_path, build(), save_steps=1, steps=7).on_train_batch_end(0, {})
-    message = r"config.yaml must have the batch size .* 4 steps per epoch instead of 7"
-    with pytest.raises(ValueError, match=message):
-        saver(tmp_path, build(), steps=4).state.restore()
+    state = saver(tmp_path, build(), steps=4).state
+    for images, message in (
+        (64, r"config.yaml must have the batch size .* 4 steps per epoch instead of 7"),
+        (7 * 16, r"`data` must keep images for 7 steps .* 4 steps per epoch instead of 7"),
+    ):
+        state.run.write_config(state.task.config, {"training_examples": images})
+        with pytest.raises(ValueError, match=message):
+            state.restore()
 
 
 def test_what_an_interruption_left_is_removed(tmp_path: Path) -> None:
