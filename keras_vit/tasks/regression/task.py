@@ -60,7 +60,6 @@ class Regression(Task):
     unused_fields = (*Task.unused_fields, "class_weights", "loss")
     check_model = staticmethod(zoo.require_name)
     config: RunConfig
-    least_scale = 0.0  # of the layer `units`
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:
@@ -85,13 +84,12 @@ class Regression(Task):
             len(mean), kernel_initializer="zeros", dtype="float32", name="head"
         )
         units = keras.layers.Rescaling(
-            np.maximum(deviation, 1e-30).tolist(), mean.tolist(), dtype="float32", name=UNITS
+            np.maximum(deviation, 1e-6).tolist(), mean.tolist(), dtype="float32", name=UNITS
         )
         return keras.Model(encoder.input, units(head(encoder.output)), name=encoder.name)
 
     def resolved(self, examples: data.Examples) -> dict[str, Any]:
-        mean, deviation = moments(examples.targets)
-        return {"target_means": mean.tolist(), "target_deviations": deviation.tolist()}
+        return {"target_means": moments(examples.targets)[0].tolist()}
 
     def check_resumed(self, run: RunFolder, examples: data.Examples) -> None:
         resolved = self.resolved(examples)
@@ -102,12 +100,8 @@ class Regression(Task):
                 f"The targets of {self.config.data} must be those that the run was started with, "
                 f"because their mean and deviation are stored in the model. Received: {resolved}"
             )
-        if "target_deviations" not in run.resolved():  # of an earlier version
-            self.least_scale = 1e-6
 
     def objective(self, network: keras.Model, training: data.Examples) -> Objective:
-        units = network.get_layer(UNITS)
-        units.scale = np.maximum(units.scale, self.least_scale).tolist()
         return RegressionObjective(network)
 
     def score(self, predictions: Predictions) -> RegressionReport:

@@ -6,7 +6,6 @@ import csv
 import json
 import types
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -195,19 +194,3 @@ def test_other_targets_are_not_resumed(run: Path, gray: Path) -> None:
     task.check_resumed(Run(run), examples)
     with pytest.raises(ValueError, match=r"The targets of .* must be those that the run was start"):
         task.check_resumed(Run(run), examples.subset(range(7)))
-
-
-def test_targets_in_small_units_are_standardized() -> None:
-    task = Regression(RunConfig("volumes", "ViTMicro4", task="regression"))
-    targets = np.array([[1.0], [2.0], [4.0]], "float32") * np.float32(1e-12)
-    examples: Any = types.SimpleNamespace(targets=targets, class_names=("volume",))
-    network = task.build_network(examples, "float32", resume=False)
-    deviations = task.objective(network, examples).deviations
-    np.testing.assert_allclose(deviations, moments(targets)[1], rtol=1e-6)  # 3e-8
-    run: Any = types.SimpleNamespace(resolved=lambda: task.resolved(examples))
-    task.check_resumed(run, examples)
-    assert task.objective(network, examples).deviations == deviations
-    run.resolved = lambda: {"target_means": moments(targets)[0].tolist()}  # of an earlier version
-    task.check_resumed(run, examples)
-    deviations = task.objective(network, examples).deviations
-    np.testing.assert_allclose(deviations, 1e-6, rtol=1e-6)  # 2e-8
