@@ -64,9 +64,7 @@ def test_an_epoch_that_was_interrupted_counts_as_a_whole_one(rest: int, tmp_path
     (tmp_path / "times.csv").write_text("\n".join(rows))
     assert comparison_worker._minutes(run, 8) == pytest.approx({0: 65 / 60, 1: 65 / 60})
     (tmp_path / "times.csv").write_text("\n".join([*rows[:2], "2,30,70,75"]))
-    assert comparison_worker._minutes(run, 8) == pytest.approx(
-        {0: 65 / 60, 1: 70 / 60, 2: 75 / 60}
-    )
+    assert comparison_worker._minutes(run, 8) == pytest.approx({0: 65 / 60, 1: 70 / 60, 2: 75 / 60})
     (tmp_path / "times.csv").unlink()
     assert comparison_worker._minutes(run, 8) == {}
 

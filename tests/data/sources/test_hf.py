@@ -75,9 +75,7 @@ def test_splits_without_classes_are_left_out(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("split", "number"), [("train", 1), ("test", 4)])
-def test_training_images_without_a_class_are_refused(
-    split: str, number: int, folder: Path
-) -> None:
+def test_training_images_without_a_class_are_refused(split: str, number: int, folder: Path) -> None:
     import datasets
 
     path = folder / f"{split}.parquet"
