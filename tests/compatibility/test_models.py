@@ -6,6 +6,7 @@ Errors are measured on another backend, which sums in another order: 3e-7 on JAX
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,9 +106,7 @@ def test_weights_answer_as_they_did(path: str, expected: Expected) -> None:
 def test_no_file_holds_a_path_of_the_machine() -> None:
     for path in FILES.rglob("*"):
         if path.is_file():
-            content = path.read_bytes()
-            found = [place for place in (b"/tmp/", b"/home/", b"/root/") if place in content]
-            assert not found, path
+            assert not re.search(rb"/(tmp|home|root)/", path.read_bytes()), path
 
 
 def test_files_are_small() -> None:

@@ -234,7 +234,9 @@ def test_what_xla_does_not_know_is_not_compiled() -> None:
     assert_close(optimize_for_inference(model)(given), model(given), 0)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere one thread")
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="models of JAX are called from one thread only"
+)
 def test_two_batches_are_computed_at_a_time_in_their_order() -> None:
     both = threading.Barrier(2, timeout=60)
 
