@@ -29,7 +29,7 @@ UNREADABLE = (
     tf.errors.DataLossError,
     tf.errors.UnknownError,
 )
-_READ_BATCH_SIZE = 16  # images
+_READ_BATCH_SIZE = 32  # images
 
 
 def evaluation_dataset(

@@ -55,6 +55,13 @@ def test_contents_are_those_of_the_files(packed: Path) -> None:
         (files / "a/c.txt").open("wb")
 
 
+def test_a_local_shard_is_opened_once(packed: Path) -> None:
+    files = root(str(packed)).fs
+    for row in (0, 1, 0):
+        files.content(row)
+    assert files.open_local.cache_info().misses == len(set(files.shard_numbers[:2]))
+
+
 def test_a_path_is_unpickled_in_another_process(packed: Path) -> None:
     start = "import keras_vit_toolkit; keras_vit_toolkit.register_package()"
     code = f"{start}; import pickle, sys; print(pickle.load(sys.stdin.buffer).read_bytes())"
