@@ -158,11 +158,11 @@ class PackedFileSystem(AbstractFileSystem):
         start, length = int(self.offsets[row]), int(self.lengths[row])
         shard = self.shard(int(self.shard_numbers[row]))
         if isinstance(self.shards, LocalFileSystem) and hasattr(os, "pread"):  # not on Windows
-            record = os.pread(self.open_local(shard).fileno(), length + FOOTER_SIZE, start)
+            file = self.open_local(shard)  # a reference, without which it may be closed below
+            record = os.pread(file.fileno(), length + FOOTER_SIZE, start)
         else:
             record = self.shards.cat_file(shard, start=start, end=start + length + FOOTER_SIZE)
-        content = record[:length]
-        if record[length:] != masked_crc(content):
+        if record[length:] != masked_crc(content := record[:length]):
             raise OSError(errno.EIO, f"the checksum of {self._name(row)} is wrong in {shard}")
         return content
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import subprocess
 import sys
@@ -60,6 +61,14 @@ def test_a_local_shard_is_opened_once(packed: Path) -> None:
     for row in (0, 1, 0):
         files.content(row)
     assert files.open_local.cache_info().misses == len(set(files.shard_numbers[:2]))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_shard_stays_open_while_it_is_read(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may have removed it from the opened shards."""
+    files = root(str(packed)).fs
+    monkeypatch.setattr(files, "open_local", io.FileIO)
+    assert files.content(0) == files.cat_file(files.find("")[0])
 
 
 def test_a_path_is_unpickled_in_another_process(packed: Path) -> None:
