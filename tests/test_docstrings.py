@@ -147,7 +147,7 @@ def test_examples_of_the_questions_run() -> None:
 @pytest.mark.slow
 def test_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = marked_blocks(IN_PYTHON.read_text(encoding="utf-8"))
-    assert len(blocks) == 8
+    assert len(blocks) == 10
     monkeypatch.chdir(tmp_path)
     Path("runs/photos").mkdir(parents=True)
     config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)

@@ -173,6 +173,7 @@ def bundle(
         >>> digits = data.load("digits").subset(range(20))
         >>> model, folder = models.build(config), tempfile.mkdtemp()
         >>> done = bundle(model, folder, examples=digits, quantizations=[], verbose=0)
+        Note: model without class names; outputs by position: 0, 1, 2, 3, 4, 5, 6, 7 and 2 more.
         >>> done.saved_model.name, [result.ok for result in done.results]
         ('1', [True])
     """

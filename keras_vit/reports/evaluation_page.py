@@ -48,6 +48,7 @@ def write_evaluation(
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
         >>> digits = data.load("digits").subset(range(50))
         >>> details = tasks.evaluate_in_detail(models.build(config), digits)
+        Note: model without class names; outputs by position: 0, 1, 2, 3, 4, 5, 6, 7 and 2 more.
         >>> path = write_evaluation(details, digits, "report", title="Digit", subtitle="50 digits")
         >>> "<h1>Digit</h1>" in path.read_text()
         True
