@@ -134,12 +134,15 @@ def stored_values(path: AnyPath, colored: bool = False) -> np.ndarray:
     """
     try:
         with path.open("rb") as file, Image.open(file) as image:
-            if image.format in ("JPEG", "MPO"):
-                raise ValueError("the mask is a JPEG, which changes values; save masks as PNG")
+            is_lossy_webp = image.format == "WEBP" and path.read_bytes()[12:16] == b"VP8 "
+            if is_lossy_webp or image.format in ("JPEG", "MPO"):
+                raise ValueError(
+                    f"the mask is a lossy {image.format}, which changes values; save masks as PNG"
+                )
             if colored:
                 return _code(np.asarray(image.convert("RGB"), np.int64))
             values = np.asarray(image)
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, RuntimeError, SyntaxError, Image.DecompressionBombError) as error:
         if not path.is_file():
             raise
         raise ValueError(f"the mask cannot be decoded: {error}") from error

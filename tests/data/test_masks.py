@@ -55,10 +55,17 @@ def test_values_above_255_may_be_classes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(masks.read(tmp_path / "a.png"), CLASSES)
 
 
-def test_jpegs_are_refused(tmp_path: Path) -> None:
-    PIL.Image.fromarray(CLASSES).save(tmp_path / "a.jpg")
-    with pytest.raises(ValueError, match="is a JPEG"):
-        Masks([0, 1, 2]).read(tmp_path / "a.jpg")
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_lossy_files_are_refused(kind: str, tmp_path: Path) -> None:
+    PIL.Image.fromarray(CLASSES).save(tmp_path / "a", kind)
+    with pytest.raises(ValueError, match=f"is a lossy {kind}"):
+        Masks([0, 1, 2]).read(tmp_path / "a")
+
+
+def test_lossless_webp_is_read(tmp_path: Path) -> None:
+    stored = np.where(CLASSES == IGNORED, 3, CLASSES)
+    PIL.Image.fromarray(stored).save(tmp_path / "a.webp", lossless=True)
+    np.testing.assert_array_equal(Masks([0, 1, 2], [3]).read(tmp_path / "a.webp"), CLASSES)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Iterator
+import re
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,24 +16,20 @@ from keras_vit.arguments import shortlist
 from keras_vit.constants import MAX_YAML
 from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import Examples
-from keras_vit.data.sources.coco import coco_files, find_images
-from keras_vit.data.sources.masks import Keys, check_partners, checked_splits, partner_key
+from keras_vit.data.sources.coco import AnnotatedImage, coco_files, read_coco
+from keras_vit.data.sources.masks import (
+    Keys,
+    check_partners,
+    checked_splits,
+    naming_place,
+    partner_key,
+)
 from keras_vit.image_conversion.reading import open_image
-from keras_vit.storage.find_files import data_files, find_files
+from keras_vit.storage.find_files import data_files
 from keras_vit.storage.paths import AnyPath, fields_of_paths, to_path
 
 _YOLO = ("data.yaml", "data.yml", "dataset.yaml")
 _MASKS = {"SegmentationClass", "SegmentationObject"}  # folders of Pascal VOC
-
-
-class _Image(NamedTuple):
-    """One image, its objects as (class name or "", box, crowd), and the file that they are from."""
-
-    path: AnyPath
-    split: str
-    sides: tuple[int, int]
-    objects: list[tuple[str, list[float], bool]]
-    file: str
 
 
 def load_boxes(source: AnyPath) -> Examples:
@@ -59,7 +53,7 @@ def load_boxes(source: AnyPath) -> Examples:
     source = to_path(source)
     yolo_config = next((source / name for name in _YOLO if (source / name).is_file()), None)
     if coco_files(source):
-        names, images = _coco(source)
+        names, images = read_coco(source, _coco_box)
     elif yolo_config:
         names, images = _yolo(yolo_config)
     else:
@@ -67,17 +61,17 @@ def load_boxes(source: AnyPath) -> Examples:
     folder = source if source.is_dir() else source.parent
     names, targets, dropped = list(dict.fromkeys(names)), [], []
     for image in images:
-        boxes = np.array([box for _, box, _ in image.objects], np.float32).reshape(-1, 4)
+        boxes = np.array([box for _, box, *_ in image.objects], np.float32).reshape(-1, 4)
         boxes, reasons = usable(boxes, image.sides)
         rows = []
-        for number, ((name, _, crowd), box, reason) in enumerate(
+        for number, ((name, _, is_crowd, *_), box, reason) in enumerate(
             zip(image.objects, boxes, reasons, strict=True), 1
         ):
             if reason or name not in names:
                 reason = reason or "its class is unknown"
                 dropped.append(f"{image.file}, box {number}: {reason}")
             else:
-                rows.append([*box, names.index(name), crowd])
+                rows.append([*box, names.index(name), is_crowd])
         targets.append(Objects(np.array(rows, np.float32).reshape(-1, 6), image.sides))
     files = fields_of_paths(folder, [image.path for image in images])
     note = f"Dropped {len(dropped)} boxes: {shortlist(dropped, shown=20)}."
@@ -92,31 +86,18 @@ def load_boxes(source: AnyPath) -> Examples:
     )
 
 
-@contextlib.contextmanager
-def _reading(path: AnyPath, what: str) -> Iterator[None]:
-    """Converts errors of a damaged file to a `ValueError` with its name."""
-    try:
-        yield
-    except (
-        *(AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError),
-        *(ElementTree.ParseError, yaml.YAMLError),
-    ) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"{what}. Received: {path} ({reason})") from error
-
-
 def _upright_sides(path: AnyPath) -> tuple[int, int]:
-    """Returns the height and width of an image; (1, 1) if it cannot be read."""
+    """Returns the height and width of an image, large ones if it cannot be read."""
     try:
         with path.open("rb") as file, open_image(file) as image:
             width, height = image.size
             turned = image.getexif().get(Base.Orientation, 1) in (5, 6, 7, 8)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
-        return 1, 1  # the audit reports it
+        return 2**16, 2**16  # its boxes are not dropped; the audit reports the image
     return (width, height) if turned else (height, width)
 
 
-def _voc(folder: AnyPath) -> tuple[list[str], list[_Image]]:
+def _voc(folder: AnyPath) -> tuple[list[str], list[AnnotatedImage]]:
     folders = ("images", "jpegimages", "annotations", "labels", "xml")
     files: Keys = {}
     xml_files: Keys = {}
@@ -136,13 +117,16 @@ def _voc(folder: AnyPath) -> tuple[list[str], list[_Image]]:
     images = []
     for key, name in sorted(files.items()):
         path, xml_file = folder / name, folder / xml_files[key]
-        with _reading(xml_file, "`data` must be XML files of Pascal VOC, with boxes"):
+        with naming_place(
+            f"`data` must be XML files of Pascal VOC, with boxes. Received: {xml_file}"
+        ):
             sides, objects = _voc_file(xml_file)
         sides = sides or _upright_sides(path)
-        images.append(_Image(path, key[0], sides, objects, xml_files[key]))
+        images.append(AnnotatedImage(path, key[0], sides, objects, xml_files[key]))
     classes_file = folder / "classes.txt"
     if classes_file.is_file():
-        lines = classes_file.read_text(encoding="utf-8-sig").splitlines()
+        with naming_place(f"`data` must have classes in UTF-8. Received: {classes_file}"):
+            lines = classes_file.read_text(encoding="utf-8-sig").splitlines()
         return [line.strip() for line in lines if line.strip()], images
     return sorted({name for image in images for name, _, _ in image.objects} - {""}), images
 
@@ -153,12 +137,10 @@ def _voc_file(path: AnyPath) -> tuple[tuple[int, int] | None, list[Any]]:
         raise ValueError(f"the root is {root.tag!r}, not annotation")
     height, width = (int(float(root.findtext(f"size/{key}") or 0)) for key in ("height", "width"))
     objects = []
-    for item in root.iterfind("object"):
-        box = item.find("bndbox")
-        left, top, right, bottom = (
-            float(box.findtext(key))  # type: ignore[union-attr, arg-type]
-            for key in ("xmin", "ymin", "xmax", "ymax")
-        )
+    for number, item in enumerate(root.iterfind("object"), 1):
+        texts = [item.findtext(f"bndbox/{key}") for key in ("xmin", "ymin", "xmax", "ymax")]
+        with naming_place(f"object {number} has the bndbox {texts}"):
+            left, top, right, bottom = map(float, texts)  # type: ignore[arg-type]
         name = (item.findtext("name") or "").strip()
         # Pixels are counted from 1, and the last one is part of the box.
         offset = 1 if right > left and bottom > top else 0
@@ -166,62 +148,63 @@ def _voc_file(path: AnyPath) -> tuple[tuple[int, int] | None, list[Any]]:
     return ((height, width) if height and width else None), objects
 
 
-def _coco(source: AnyPath) -> tuple[list[str], list[_Image]]:
-    pairs: set[tuple[Any, str]] = set()
-    images = []
-    for path, split in coco_files(source):
-        with _reading(path, "`data` must be a JSON file in the format of COCO, with boxes"):
-            content = json.loads(path.read_bytes())
-            categories = {row["id"]: str(row["name"]) for row in content["categories"]}
-            pairs |= {*categories.items()}
-            image_objects: dict[Any, list[Any]] = {row["id"]: [] for row in content["images"]}
-            for row in content.get("annotations", ()):
-                left, top, width, height = map(float, row["bbox"])
-                box = [top, left, top + height, left + width]
-                crowd = bool(row.get("iscrowd", 0))
-                name = categories.get(row["category_id"], "")
-                image_objects[row["image_id"]].append((name, box, crowd))
-            sides = {
-                row["id"]: (int(row["height"]), int(row["width"])) for row in content["images"]
-            }
-            files = {row["id"]: str(row["file_name"]) for row in content["images"]}
-        for image_id, file in zip(files, find_images(path, files.values()), strict=True):
-            images.append(_Image(file, split, sides[image_id], image_objects[image_id], path.name))
-    used_names = {name for image in images for name, _, _ in image.objects}
-    return [name for _, name in sorted(pairs) if name in used_names], images
+def _coco_box(row: dict[str, Any], name: str) -> list[float]:
+    left, top, width, height = map(float, row["bbox"])
+    return [top, left, top + height, left + width]
 
 
-def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
+def _yolo(path: AnyPath) -> tuple[list[str], list[AnnotatedImage]]:
     folder, images = path.parent, []
-    with _reading(path, "`data` must be a folder of YOLO, with names of classes in data.yaml"):
-        text = path.read_bytes() if path.stat().st_size <= MAX_YAML else b""
-        config = yaml.safe_load(text)
+    with naming_place(f"`data` must have a data.yaml with names of classes. Received: {path}"):
+        if path.stat().st_size > MAX_YAML:
+            raise ValueError(f"it has more than {MAX_YAML} bytes")
+        config = yaml.safe_load(path.read_bytes())
         names, has_keypoints = config["names"], "kpt_shape" in config
-        pairs = names.items() if isinstance(names, dict) else enumerate(names)
+        pairs = list(names.items() if isinstance(names, dict) else enumerate(names))
+        if isinstance(names, str) or not all(type(name) in (str, int) for _, name in pairs):
+            raise ValueError(f"names must be a list of text, in quotes, not {names}")
         table = {int(key): str(name) for key, name in pairs}
-    for name in find_files(folder).images:
+    files = data_files(folder)
+    for name, is_image in files.items():
         parts = list(PurePosixPath(name).parts)
-        if "images" not in parts:
+        if not is_image or "images" not in parts:
             continue
-        parts[parts.index("images")] = "labels"
+        parts[-1 - parts[::-1].index("images")] = "labels"
         file = PurePosixPath(*parts).with_suffix(".txt").as_posix()
         labels = folder / file
         height, width = sides = _upright_sides(folder / name)
         objects = []
-        with _reading(labels, "`data` must be text files of YOLO: class, x, y, width, height"):
+        with naming_place(
+            f"`data` must be text files of YOLO: class, x, y, width, height. Received: {labels}"
+        ):
             lines = labels.read_text("utf-8-sig").splitlines() if labels.is_file() else []
-            for label, *numbers in filter(None, map(str.split, lines)):
-                values = np.array(numbers[:4] if has_keypoints else numbers, float).reshape(-1, 2)
-                if len(values) == 2:
-                    begin, end = values[0] - values[1] / 2, values[0] + values[1] / 2
-                else:  # a polygon
-                    begin, end = values.min(axis=0), values.max(axis=0)
-                box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
-                objects.append((table.get(int(label), ""), box, False))
+            for number, (label, *numbers) in enumerate(filter(None, map(str.split, lines)), 1):
+                with naming_place(f"object {number}"):
+                    values = np.array(numbers[:4] if has_keypoints else numbers, float)
+                    if (abs(values) > 2).any():
+                        raise ValueError("its numbers are not fractions of the image's sides")
+                    points = values.reshape(-1, 2)
+                    begin, end = points.min(axis=0), points.max(axis=0)  # of a polygon
+                    if len(points) == 2:
+                        begin, end = points[0] - points[1] / 2, points[0] + points[1] / 2
+                    box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
+                    objects.append((table.get(int(label), ""), box, False))
         split = partner_key(parts)[0]
-        images.append(_Image(folder / name, split, sides, objects, file))
+        images.append(AnnotatedImage(folder / name, split, sides, objects, file))
     if not images:
         raise ValueError(
             f"`data` must contain images in folders named images. Received: {folder} without them"
         )
+    unread = files.keys() - {image.file for image in images}
+    if others := sorted(name for name in unread if _is_labels(folder / name)):
+        raise ValueError(
+            "Every text file of YOLO must have an image, as labels/train/a.txt images/train/a.jpg. "
+            f"Received: {len(others)} without one: {shortlist(others, shown=20)}"
+        )
     return [table[key] for key in sorted(table)], images
+
+
+def _is_labels(path: AnyPath) -> bool:
+    """Returns whether a text file begins with a class and a box of YOLO."""
+    is_text = path.suffix.lower() == ".txt"
+    return is_text and bool(re.match(rb"\s*\d+(\s+[-+.\de]+){4}", path.read_bytes()))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from keras_vit.arguments import shortlist
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import IGNORED, Masks
 from keras_vit.data.sources.csv_table import is_ignored, spellings
-from keras_vit.data.sources.masks import checked_splits, partner_key
+from keras_vit.data.sources.masks import checked_splits, naming_place, partner_key
 from keras_vit.data.target_kinds import Examples as AnyExamples
 from keras_vit.storage.paths import AnyPath, fields_of_paths, join_path, to_path
 
@@ -27,21 +26,17 @@ _SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLIT_NAMES)})(?![a-z])\d*", re.IGNO
 _FOLDERS = (".", "images", "..", "../images")  # of images, relative to the JSON file
 
 
-class _Target(NamedTuple):
-    """One image of a file of annotations."""
+class AnnotatedImage(NamedTuple):
+    """One image, and its objects as (class name or "", what is annotated, whether a crowd, ...).
 
-    coco: Any  # pycocotools' COCO
-    image: dict[str, Any]
+    `sides` are height and width; `file` is the one with the annotations.
+    """
 
-    @property
-    def annotations(self) -> list[dict[str, Any]]:
-        """The annotations of the image."""
-        return self.coco.imgToAnns[self.image["id"]]
-
-    def category(self, annotation: dict[str, Any]) -> tuple[Any, str]:
-        """Returns the identifier and the name of the category of an annotation."""
-        number = annotation["category_id"]
-        return number, str(self.coco.cats[number]["name"])
+    path: AnyPath
+    split: str
+    sides: tuple[int, int]
+    objects: list[tuple[Any, ...]]
+    file: str
 
 
 class CocoMasks(Masks):
@@ -53,37 +48,57 @@ class CocoMasks(Masks):
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(range(len(names) + 1))
-        self.class_of = {name: index for index, name in enumerate(names, 1)}
+        self.class_of = {BACKGROUND: 0, **{name: index for index, name in enumerate(names, 1)}}
 
     def checked(self, targets: Any, class_names: Any) -> np.ndarray:
         """Returns the annotations of each image, an array of objects (N,)."""
         return np.fromiter(targets, object, len(targets))
 
-    def read(self, target: _Target) -> np.ndarray:
+    def read(self, target: AnnotatedImage) -> np.ndarray:
         """Returns the classes of the pixels (H, W); small objects cover large ones."""
-        sides = target.image["height"], target.image["width"]
-        pixels = np.full(sides, self.indices[0], np.uint8)
+        pixels = np.full(target.sides, self.indices[0], np.uint8)
         areas = []
-        for annotation in target.annotations:
-            if not annotation["segmentation"]:
+        for name, segmentation, is_crowd, row in target.objects:
+            if not segmentation:
                 continue
-            try:
-                area = target.coco.annToMask(annotation).astype(bool)
-                if area.shape != sides:  # of an RLE, which has a size of its own
-                    raise ValueError(f"it has {area.shape} rows and columns, the image {sides}")
-            except Exception as error:  # pycocotools raises no other class
-                number = annotation["id"]
-                raise ValueError(f"annotation {number} cannot be drawn: {error}") from error
-            label = self.indices[self.class_of[target.category(annotation)[1]]]
-            areas.append((area, IGNORED if annotation.get("iscrowd", 0) else label))
+            with naming_place(f"annotation {row.get('id')} cannot be drawn"):
+                area = _area(segmentation, target.sides)
+            areas.append((area, IGNORED if is_crowd else self.indices[self.class_of[name]]))
         for area, label in sorted(areas, key=lambda pair: -pair[0].sum()):
             pixels[area] = label
         return pixels
 
     def text(self, examples: AnyExamples, index: int) -> str:
         """Returns the start of the SHA-256 of the annotations."""
-        content = json.dumps(examples.targets[index].annotations, sort_keys=True)
+        rows = [row for *_, row in examples.targets[index].objects]
+        content = json.dumps(rows, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+
+def _area(segmentation: Any, sides: tuple[int, int]) -> np.ndarray:
+    """Returns whether each pixel (H, W) is in polygons or a run-length encoding (RLE)."""
+    from pycocotools import mask
+
+    code = segmentation
+    if isinstance(segmentation, list):
+        polygons = [np.asarray(part, float) for part in segmentation]
+        # pycocotools ends the process for other numbers.
+        if any(part.ndim != 1 or not (abs(part) <= 10 * max(sides)).all() for part in polygons):
+            raise ValueError("its polygons must be lists of numbers in or near the image")
+        polygons = [part.tolist() for part in polygons if len(part) >= 6]
+        if not polygons:
+            return np.zeros(sides, bool)
+        code = mask.merge(mask.frPyObjects(polygons, *sides))
+    elif isinstance(counts := segmentation["counts"], list):
+        if min(counts) < 0 or sum(counts) != np.prod(segmentation["size"]):
+            raise ValueError("the sum of its counts is not the number of pixels")
+        code = mask.frPyObjects(segmentation, *sides)
+    area = mask.decode(code).astype(bool)
+    if area.shape != sides:  # of an RLE, which has a size of its own
+        raise ValueError(f"it has {area.shape} rows and columns, the image {sides}")
+    if area.sum() != mask.area(code):  # memory that was not written
+        raise ValueError("its counts end before the image does")
+    return area
 
 
 def coco_files(source: AnyPath) -> list[tuple[AnyPath, str]]:
@@ -129,53 +144,71 @@ def load_coco(source: AnyPath) -> Examples:
     """
     arguments.require_package("pycocotools", "coco", "COCO annotations need pycocotools")
     source = to_path(source)
-    paths: list[AnyPath] = []
-    targets: list[_Target] = []
-    splits: list[str] = []
-    for path, split in coco_files(source):
-        coco = _read(path)
-        rows = list(coco.imgs.values())
-        paths += find_images(path, [row["file_name"] for row in rows])
-        targets += [_Target(coco, row) for row in rows]
-        splits += [split] * len(rows)
+    names, images = read_coco(source, _segmentation)
+    names = [name for name in names if name != BACKGROUND]
     folder = source if source.is_dir() else source.parent
-    files = fields_of_paths(folder, paths)
-    used = {target.category(row) for target in targets for row in target.annotations}
-    empty = sum(not row["segmentation"] for target in targets for row in target.annotations)
-    names = dict.fromkeys(name for _, name in sorted(used))
+    files = fields_of_paths(folder, [image.path for image in images])
+    empty = sum(not segmentation for image in images for _, segmentation, *_ in image.objects)
     return Examples(
-        targets=targets,  # type: ignore[arg-type]
+        targets=images,  # type: ignore[arg-type]
         class_names=(BACKGROUND, *names),
         source=str(source),
         **files,
-        splits=checked_splits(files["names"], splits),
+        splits=checked_splits(files["names"], [image.split for image in images]),
         notes=(f"Objects without a segmentation, which are background: {empty}.",) if empty else (),
-        target_kind=CocoMasks(list(names)),
+        target_kind=CocoMasks(names),
     )
 
 
-def _read(path: AnyPath) -> Any:
-    from pycocotools.coco import COCO
+def _segmentation(row: dict[str, Any], name: str) -> Any:
+    if not name:
+        raise ValueError(f"the category_id {row['category_id']} is unknown")
+    return row["segmentation"]
 
-    try:
-        with contextlib.redirect_stdout(None):
-            coco = COCO()
-            coco.dataset = json.loads(path.read_bytes())
-            coco.createIndex()
-        coco.dataset["images"], coco.dataset["annotations"], coco.dataset["categories"]
-        for row in coco.imgs.values():
-            row["file_name"], row["height"], row["width"]
-        for number, row in coco.anns.items():
-            row["segmentation"]
-            for key, valid_ids in (("image_id", coco.imgs), ("category_id", coco.cats)):
-                if row[key] not in valid_ids:
-                    raise ValueError(f"annotation {number} has the unknown {key} {row[key]}")
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
-        raise ValueError(
-            "`data` must be a JSON file in the format of COCO, with images, annotations of their "
-            f"segmentation, and categories. Received: {path} ({type(error).__name__}: {error})"
-        ) from error
-    return coco
+
+def read_coco(
+    source: AnyPath, annotated: Callable[[dict[str, Any], str], Any]
+) -> tuple[list[str], list[AnnotatedImage]]:
+    """Reads the JSON files of a source; also returns the names of the categories that occur.
+
+    `annotated` returns what is annotated, from an annotation and the name of its category, which is
+    "" if it is unknown. An object's last item is its annotation.
+    """
+    used: set[tuple[str, Any, str]] = set()
+    images: list[AnnotatedImage] = []
+    for path, split in coco_files(source):
+        with naming_place(
+            "`data` must be a JSON file in the format of COCO, with images, categories, and "
+            f"annotations of their boxes or segmentation. Received: {path}"
+        ):
+            content = json.loads(path.read_bytes())
+            names = {key: str(row["name"]) for key, row in _by_id(content, "categories").items()}
+            rows = _by_id(content, "images")
+            objects: dict[Any, list[Any]] = {key: [] for key in rows}
+            for row in content["annotations"]:
+                with naming_place(f"annotation {row.get('id')}"):
+                    key, image = row["category_id"], row["image_id"]
+                    if image not in rows:
+                        raise ValueError(f"the image_id {image} is unknown")
+                    name = names.get(key, "")
+                    used.add((str(type(key)), key, name))
+                    is_crowd = bool(int(row.get("iscrowd") or 0))
+                    objects[image].append((name, annotated(row, name), is_crowd, row))
+            files = [str(row["file_name"]) for row in rows.values()]
+            sides = [(int(row["height"]), int(row["width"])) for row in rows.values()]
+            if wrong := [pair for pair in sides if not 0 < min(pair) <= max(pair) < 2**16]:
+                raise ValueError(f"{wrong[0]} is not the height and the width of an image")
+        for fields in zip(find_images(path, files), sides, objects.values(), strict=True):
+            images.append(AnnotatedImage(fields[0], split, *fields[1:], path.name))
+    return list(dict.fromkeys(name for *_, name in sorted(used) if name)), images
+
+
+def _by_id(content: dict[str, Any], key: str) -> dict[Any, dict[str, Any]]:
+    """Returns the rows of a list by their `id`, or raises `ValueError` if two rows share one."""
+    rows = {row["id"]: row for row in content[key]}
+    if different := [row["id"] for row in content[key] if rows[row["id"]] != row]:
+        raise ValueError(f"two of the {key} have the id {different[0]}")
+    return rows
 
 
 def find_images(path: AnyPath, names: Collection[str]) -> list[AnyPath]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -104,6 +104,16 @@ def checked_splits(names: Sequence[str], splits: Sequence[str]) -> tuple[str, ..
     return None if without else tuple(splits)
 
 
+@contextlib.contextmanager
+def naming_place(place: str) -> Iterator[None]:
+    """Converts errors of a damaged file to a `ValueError` that begins with `place`."""
+    try:
+        yield
+    except Exception as error:  # each parser has its own error classes
+        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{place} ({' '.join(reason.split())})") from error
+
+
 def partner_key(parts: Sequence[str], without: Collection[str] = ()) -> tuple[str, str]:
     """Returns the split of a file, and its path without suffix, splits and some folders."""
     *parents, file = parts
@@ -142,20 +152,23 @@ def _read_classes(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], 
     path = next((path for path in candidates if path.is_file()), None)
     if path is None:
         mask = to_path(masks[0])
-        first = np.unique(stored_values(mask)).tolist()
-        raise ValueError(
+        with naming_place(
             "`data` must contain classes.txt, with the name of a class in each line, in the order "
-            f"of the masks' values 0, 1, ... Received: {folder} without it; {mask.name} "
-            f"has the values {shortlist(list(map(str, first)), shown=20)}"
-        )
-    try:
+            f"of the masks' values 0, 1, ... Received: {folder} without it; {mask.name}"
+        ):
+            first = np.unique(stored_values(mask)).tolist()
+            raise ValueError(f"with the values {shortlist(list(map(str, first)), shown=20)}")
+    with naming_place(
+        "Lines must be `name`, `name,r,g,b` below a header of these words, or "
+        "`name:red,green,blue::` in classes.txt, class_dict.csv and labelmap.txt. Received: "
+        f"{path}"
+    ):
         pairs = _DESCRIPTIONS[path.name](path.read_text(encoding="utf-8-sig").splitlines())
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise ValueError(
-            "Lines must be `name`, `name,r,g,b` below a header of these words, or "
-            "`name:red,green,blue::` in classes.txt, class_dict.csv and labelmap.txt. Received: "
-            f"{path} ({type(error).__name__}: {error})"
-        ) from error
+        if len({value for _, value in pairs}) < len(pairs):
+            raise ValueError("two classes have the same color")
+        colors = [value for _, value in pairs if isinstance(value, tuple)]
+        if not all(0 <= part <= 255 for color in colors for part in color):
+            raise ValueError("a color must have three numbers from 0 to 255")
     names = [name for name, _ in pairs if not _VOID.fullmatch(name)]
     if not 2 <= len(names) <= MAX_CLASSES or len({name for name, _ in pairs}) < len(pairs):
         raise ValueError(
@@ -194,7 +207,7 @@ def _labelmap(lines: Sequence[str]) -> Classes:
     rows = [line.split(":") for line in lines if line.strip() and not line.startswith("#")]
     colors = [tuple(map(int, row[1].split(","))) for row in rows]
     if any(len(color) != 3 for color in colors):
-        raise ValueError("a color has three numbers")
+        raise ValueError("a color must have three numbers from 0 to 255")
     return [(row[0].strip(), color) for row, color in zip(rows, colors, strict=True)]  # type: ignore[misc]
 
 

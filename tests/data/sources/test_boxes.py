@@ -81,6 +81,7 @@ def yolo(folder: Path) -> Path:
     return folder
 
 
+VOC = "<annotation><size><width>{}</width><height>3</height></size>{}</annotation>"
 FORMATS = {"voc": voc, "coco": coco, "yolo": yolo}
 
 
@@ -108,7 +109,9 @@ def test_every_format_has_the_same_objects(kind: str, tmp_path: Path) -> None:
 def test_splits_have_a_year_and_are_those_of_all_images(tmp_path: Path) -> None:
     folder = yolo(tmp_path / "data")
     for split in ("train", "validation"):
-        (folder / "images" / split).rename(folder / "images" / f"{split}2017")
+        for kind in ("images", "labels"):
+            if (folder / kind / split).is_dir():
+                (folder / kind / split).rename(folder / kind / f"{split}2017")
     assert load_boxes(folder).splits == ("train", "train", "validation")
     shutil.copy(folder / "images/train2017/a.png", folder / "images/d.png")
     with pytest.raises(ValueError, match=r"in a split, .*1 of 4 images without .*images/d.png"):
@@ -230,11 +233,21 @@ def test_sizes_of_jpegs_above_the_limit_of_pillow_are_read(tmp_path: Path) -> No
         ("voc", "train/annotations/b.xml", "<html/>", "the root is 'html', not annotation"),
         ("voc", "train/annotations/b.xml", None, "Every image must have an XML file"),
         ("voc", "train/images/b.png", None, "Every XML file must have an image"),
-        ("coco", "train/_annotations.coco.json", "[]", "in the format of COCO, with boxes"),
+        ("coco", "train/_annotations.coco.json", "[]", "in the format of COCO, with images"),
         ("coco", "train/b.png", None, "without a file b.png"),
         ("yolo", "labels/train/b.txt", "1 0.5 x 0.1 0.1", "must be text files of YOLO"),
         ("yolo", "labels/train/b.txt", b"\xff 0.5 0.5 0.1 0.1", "must be text files of YOLO"),
-        ("yolo", "data.yaml", "names: 3", "names of classes in data.yaml"),
+        ("yolo", "data.yaml", "names: 3", "data.yaml with names of classes"),
+        ("yolo", "data.yaml", "names: cat", "must be a list of text, in quotes, not cat"),
+        ("yolo", "data.yaml", "names: [no, yes]", r"in quotes, not \[False, True\]"),
+        ("yolo", "data.yaml", "names: {.inf: cat}", "OverflowError"),
+        ("yolo", "data.yaml", " " * 2**19, "more than 262144 bytes"),
+        ("yolo", "labels/train/b.txt", "1 5 5 20 20", "object 1 .*not fractions of the image"),
+        ("yolo", "labels/train/B.TXT", "1 0.5 0.5 0.1 0.1", "must have an image.*train/B.TXT"),
+        ("voc", "classes.txt", b"caf\xe9", "UnicodeDecodeError"),
+        ("voc", "train/annotations/b.xml", "<?xml version='1.0' encoding='utf-9'?><a/>", "utf-9"),
+        ("voc", "train/annotations/b.xml", VOC.format("1e999", ""), "OverflowError"),
+        ("voc", "train/annotations/b.xml", VOC.format(5, "<object/>"), "object 1 has the bndbox"),
     ],
 )
 def test_damaged_files_are_named(
@@ -248,6 +261,53 @@ def test_damaged_files_are_named(
     with pytest.raises(ValueError, match=message) as error:
         load_boxes(folder)
     assert Path(name).stem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"id": "b"', '"id": "a"', "two of the images have the id a"),
+        ('"id": 3', '"id": 7', "two of the categories have the id 7"),
+        ('"annotations"', '"other"', "KeyError: 'annotations'"),
+        ('"height": 20', '"height": 1e999', "OverflowError"),
+        ('"height": 20', '"height": 0', r"\(0, 30\) is not the height and the width"),
+        ("[4, 2, 10, 6]", "[4, 2, 10]", r"annotation 0 \(not enough values"),
+        ('"image_id": "b"', '"image_id": "d"', "annotation 0 .the image_id d is unknown"),
+    ],
+)
+def test_damaged_files_of_coco_are_named(old: str, new: str, message: str, tmp_path: Path) -> None:
+    path = coco(tmp_path / "data") / "train" / "_annotations.coco.json"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=message) as error:
+        load_boxes(tmp_path / "data")
+    assert str(path) in str(error.value)
+
+
+def test_identifiers_of_categories_may_have_several_types(tmp_path: Path) -> None:
+    path = coco(tmp_path / "data") / "train" / "_annotations.coco.json"
+    path.write_text(
+        path.read_text().replace('"id": 3', '"id": "3"').replace('_id": 3', '_id": "3"')
+    )
+    assert set(load_boxes(tmp_path / "data").class_names) == {"cat", "dog"}
+
+
+def test_boxes_of_unreadable_images_are_kept(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "data")
+    (folder / "images/train/a.png").write_bytes(b"\x89PNG")
+    found = load_boxes(folder)
+    assert found.notes == ()
+    assert len(found.targets[0].rows) == 2
+
+
+def test_the_last_folder_named_images_has_the_labels(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "data")
+    expected = rows_of(load_boxes(folder))
+    (folder / "all").mkdir()
+    for kind in ("images", "labels"):
+        (folder / kind).rename(folder / "all" / kind)
+    (folder / "all").rename(folder / "images")
+    assert rows_of(load_boxes(folder)) == expected
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:

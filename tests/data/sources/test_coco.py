@@ -126,8 +126,8 @@ def test_missing_images_and_other_json_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"category_id": 4}, "annotation 0 has the unknown category_id 4"),
-        ({"image_id": 4}, "annotation 0 has the unknown image_id 4"),
+        ({"category_id": 4}, "annotation 0 .the category_id 4 is unknown"),
+        ({"image_id": 4}, "annotation 0 .the image_id 4 is unknown"),
         ({"segmentation": None}, "KeyError: 'segmentation'"),
     ],
 )
@@ -154,8 +154,45 @@ def test_audit_names_rle_of_another_size(tmp_path: Path) -> None:
     found = load_coco(write(tmp_path, "annotations.json", rows))
     problem = found.kind.problem(found, 0, (6, 8))
     assert problem == (
-        "annotation 0 cannot be drawn: it has (8, 6) rows and columns, the image (6, 8)"
+        "annotation 0 cannot be drawn (it has (8, 6) rows and columns, the image (6, 8))"
     )
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *([[float(number), 1, 3, 1, 3, 3]] for number in ("nan", "inf", "1e9")),
+        [[None, 1, 3, 1, 3, 3]],
+        [1, 1, 3, 1, 3, 3],
+        {"size": [6, 8], "counts": [5]},
+        {"size": [6, 8], "counts": [-5, 53]},
+    ],
+)
+def test_audit_names_other_shapes(shape: Any, tmp_path: Path) -> None:
+    rows = [{"category_id": 3, "segmentation": shape}]
+    found = load_coco(write(tmp_path, "annotations.json", rows))
+    problem = found.kind.problem(found, 0, (6, 8))
+    assert problem is not None
+    assert "annotation 0 cannot be drawn" in problem
+
+
+def test_polygons_of_one_or_two_points_have_no_pixels(tmp_path: Path) -> None:
+    masks = []
+    for name, shape in (("a", SQUARE), ("b", [[1, 1], [1, 1, 5, 5], *SQUARE]), ("c", [[1, 1]])):
+        rows = [{"category_id": 3, "segmentation": shape}]
+        found = load_coco(write(tmp_path / name, "annotations.json", rows))
+        masks.append(found.kind.read(found.targets[0]))  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(masks[0], masks[1])
+    assert masks[0].any()
+    assert not masks[2].any()
+
+
+def test_a_category_may_be_named_background(tmp_path: Path) -> None:
+    path = write(tmp_path, "annotations.json", [{"category_id": 3, "segmentation": SQUARE}])
+    path.write_text(path.read_text().replace('"cat"', '"background"'))
+    found = load_coco(path)
+    assert found.class_names == ("background",)
+    assert not found.kind.read(found.targets[0]).any()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("key", ["file_name", "height", "width"])

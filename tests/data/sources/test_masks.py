@@ -110,6 +110,21 @@ def test_tables_of_colors(folder: Path) -> None:
         load_masks(folder)
 
 
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("ground,2,1,258", "three numbers from 0 to 255"),
+        (f"ground,{10**20},0,0", "three numbers from 0 to 255"),
+        ("ground,1,1,1\nroof,1,1,1", "two classes have the same color"),
+        (f"{'g' * 2**18},1,1,1", "field larger than field limit"),
+    ],
+)
+def test_wrong_colors_are_named(lines: str, message: str, folder: Path) -> None:
+    (folder / "class_dict.csv").write_text(f"name,r,g,b\nground,0,0,0\n{lines}\n")
+    with pytest.raises(ValueError, match=f"class_dict.csv .*{message}"):
+        load_masks(folder)
+
+
 def test_files_without_a_partner_and_missing_classes_are_named(folder: Path) -> None:
     (folder / "masks" / "b.png").rename(folder / "masks" / "e.png")
     with pytest.raises(ValueError, match=r"must have a mask .* none for 1 of 5: images/b.jpg"):
@@ -119,7 +134,7 @@ def test_files_without_a_partner_and_missing_classes_are_named(folder: Path) -> 
         load_masks(folder)
     (folder / "masks" / "e.png").unlink()
     (folder / "classes.txt").unlink()
-    with pytest.raises(ValueError, match=r"must contain classes.txt.*a.png has the values 0, 1"):
+    with pytest.raises(ValueError, match=r"must contain classes.txt.*a.png .with the values 0, 1"):
         load_masks(folder)
     shutil.rmtree(folder / "masks")
     with pytest.raises(ValueError, match="4 images and 0 masks"):
