@@ -131,6 +131,14 @@ def test_images_sent_with_the_classes_of_another_version_are_refused(bundle: Pat
     assert not alone["ok"].numpy().any()
 
 
+def test_trained_classes_have_the_names_of_the_changed_labels(serving: Path) -> None:
+    (serving / "vit/1/assets/labels.txt").write_text("zero\n1\n")
+    export.add_class(serving, "four", images(NEW[:5]))
+    predictor = export.load_predictor(serving)
+    assert predictor.labels == ("zero", "1", "four")
+    assert "zero" in {one.label for one in predictor.predict(images(KNOWN[:60]))}
+
+
 def test_class_that_another_process_adds_meanwhile_is_kept(
     serving: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
