@@ -146,14 +146,13 @@ def predict(
 
     task_size = batch_size * _BATCHES_PER_TASK
     starts = range(0, len(images), task_size)
-    tasks = [list(map(_portable, images[start : start + task_size])) for start in starts]
+    items = [{"images": [*map(_portable, images[start : start + task_size])]} for start in starts]
     resources = ray.cluster_resources()
     cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
-    actors = min(gpus or cores, len(tasks))
+    actors = min(gpus or cores, len(items))
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
     context.execution_options.preserve_order = True
-    items = [{"images": task} for task in tasks]
     dataset = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
         _ListPredictor,
         batch_size=None,
