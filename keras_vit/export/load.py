@@ -200,10 +200,9 @@ def _saved_model_predictor(folder: Path, trust: bool) -> Predictor:
         raise _invalid_export_error(folder)
     preprocessing = preprocessing_files.parse(path.read_bytes(), str(folder))
     # The text files, which the graph reads, may have been edited after the export.
-    num_classes = len(preprocessing.class_names or ())
-    if num_classes:
+    labels = preprocessing.class_names or ()
+    if num_classes := len(labels):
         labels = preprocessing_files.lines(assets / preprocessing_files.LABELS, num_classes)
-        preprocessing = dataclasses.replace(preprocessing, class_names=labels)
     if preprocessing.thresholds:
         path = assets / preprocessing_files.THRESHOLDS
         thresholds = preprocessing_files.numbers(path, num_classes)
@@ -212,10 +211,9 @@ def _saved_model_predictor(folder: Path, trust: bool) -> Predictor:
     predict: Callable[..., Any] = signatures[task.compared_signature]
     if (path := folder / saved_model.EXTRA / class_rows.FILE).is_file():
         content = path.read_bytes()
-        names = class_rows.ClassRows.parse(content, path).names
-        preprocessing = dataclasses.replace(preprocessing, class_names=names)
+        labels += class_rows.ClassRows.parse(content, path).names[num_classes:]
         predict = runtime_worker.with_classes(signatures, content)
-
+    preprocessing = dataclasses.replace(preprocessing, class_names=labels or None)
     return Predictor(str(folder), preprocessing, list, partial(run_signature, predict, task.output))
 
 
@@ -247,8 +245,7 @@ def _runtime_predictor(path: Path, kind: str, read_json: Callable[[Path], Any]) 
         raise
     except Exception as error:  # each runtime has its own error types
         raise _invalid_export_error(path) from error
-    functions = pixel_functions(preprocessing, run, batch_size)
-    return Predictor(str(path), preprocessing, *functions)
+    return Predictor(str(path), preprocessing, *pixel_functions(preprocessing, run, batch_size))
 
 
 def _invalid_export_error(path: Path) -> ValueError:

@@ -238,9 +238,8 @@ def encode(image: Image) -> tuple[bytes, str]:
         return _check_format(image)
     if isinstance(image, (str, os.PathLike, StoredFile)):
         try:
-            if isinstance(image, StoredFile):
-                return _check_format(image.read())
-            return _check_format(read_file("images", image))
+            content = image.read() if isinstance(image, StoredFile) else read_file("images", image)
+            return _check_format(content)
         except OSError as error:
             return b"", f"cannot be read: {error.strerror}"
         except ValueError as error:

@@ -20,6 +20,8 @@ from keras_vit.storage.paths import StoredFile
 
 _BATCHES_PER_TASK = 4  # while one is computed, the next is read
 _WATCH_SCRIPT = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr)"
+# Columns of text, some of them numbered.
+_TEXTS = ("class", "file", "label", "message", "nearest", "prediction", "present", "set")
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # the default, 15, would give other processes precedence
@@ -94,7 +96,16 @@ class BatchPredictor:
             for row in self._table.rows(str(file), prediction)
         ]
         columns = self._table.columns
-        return pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+        table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+        # A column without values in this batch has the type that it has in others.
+        types = dict.fromkeys(_TEXTS, pyarrow.string())
+        types |= {"set_size": pyarrow.int64(), "in_distribution": pyarrow.bool_()}
+        types["embedding"] = pyarrow.list_(pyarrow.float64())
+        for index, name in enumerate(columns):
+            if table[index].type == pyarrow.null():
+                kind = types.get(name.rstrip("_0123456789"), pyarrow.float64())
+                table = table.set_column(index, name, pyarrow.nulls(len(rows), kind))
+        return table
 
 
 class _ListPredictor(BatchPredictor):
@@ -146,14 +157,13 @@ def predict(
 
     task_size = batch_size * _BATCHES_PER_TASK
     starts = range(0, len(images), task_size)
-    tasks = [list(map(_portable, images[start : start + task_size])) for start in starts]
+    items = [{"images": [*map(_portable, images[start : start + task_size])]} for start in starts]
     resources = ray.cluster_resources()
     cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
-    actors = min(gpus or cores, len(tasks))
+    actors = min(gpus or cores, len(items))
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
     context.execution_options.preserve_order = True
-    items = [{"images": task} for task in tasks]
     dataset = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
         _ListPredictor,
         batch_size=None,

@@ -46,25 +46,29 @@ class ClassRows:
 
     def to_bytes(self) -> bytes:
         """Returns the content of the file."""
-        names = tf.train.BytesList(value=[name.encode() for name in self.names])
-        rows = tf.train.FloatList(value=self.rows.ravel().tolist())
-        features = {
-            "names": tf.train.Feature(bytes_list=names),
-            "rows": tf.train.Feature(float_list=rows),
-        }
-        example = tf.train.Example(features=tf.train.Features(feature=features))
+        example = tf.train.Example()
+        features = example.features.feature
+        features["names"].bytes_list.value.extend(name.encode() for name in self.names)
+        features["rows"].float_list.value.extend(self.rows.ravel().tolist())
         return example.SerializeToString(deterministic=True)
 
 
-def in_graph(classes: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Parses contents of the file, one for each image, with rows of the length `size`.
+def in_graph(classes: tf.Tensor, trained: np.ndarray) -> tuple[tf.Tensor, ...]:
+    """Parses contents of the file of a model with the rows `trained`, one for each image.
 
     Returns:
-        Names (B, R) and rows (B, R, size), padded to the largest number of classes R, and which of
-        them are classes, bool (B, R).
+        Names (B, R) and rows (B, R, D + 1), padded to the largest number of classes R; which of
+        them are classes, bool (B, R); and which contents are of this model, bool (B,), with rows
+        of its length that begin with `trained`. The rows of other contents have no meaning.
     """
     features = {"names": tf.io.RaggedFeature(tf.string), "rows": tf.io.RaggedFeature(tf.float32)}
     parsed = tf.io.parse_example(classes, features)
-    names = parsed["names"].to_tensor()
-    rows = tf.reshape(parsed["rows"].to_tensor(), [tf.shape(names)[0], -1, size])
-    return names, rows, tf.sequence_mask(parsed["names"].row_lengths(), tf.shape(names)[1])
+    names, numbers = parsed["names"].to_tensor(), parsed["rows"]
+    num_classes, size = parsed["names"].row_lengths(), trained.shape[1]
+    start = numbers.to_tensor(np.nan, shape=(None, trained.size))
+    valid = tf.reduce_all(tf.equal(start, trained.ravel()), axis=1)
+    valid &= tf.equal(numbers.row_lengths(), num_classes * size)
+    # Truncated, so that contents of other lengths cannot fail the batch.
+    rows = numbers.to_tensor(shape=[-1, tf.shape(names)[1] * size])
+    rows = tf.reshape(rows, [tf.shape(names)[0], -1, size])
+    return names, rows, tf.sequence_mask(num_classes, tf.shape(names)[1]), valid

@@ -105,8 +105,7 @@ class DenseTask(Task):
     def evaluate(self, model: keras.Model, examples: data.Examples, **options: Any) -> Evaluation:
         """Evaluates a trained model; computes the worst images again, instead of keeping all."""
         examples = examples.with_classes(preprocessing_of(model).class_names)
-        pairs = self.pairs(model, examples, **options)
-        report = self.report_kind.of(examples.class_names, pairs)
+        report = self.report_kind.of(examples.class_names, self.pairs(model, examples, **options))
         worst = examples.subset(report.worst[:SHOWN])
         return Evaluation(report, (worst, list(self.pairs(model, worst))))
 
@@ -165,8 +164,7 @@ class PictureTable(Table):
     def pixels_of(self, file: Any, preprocessing: Preprocessing) -> np.ndarray:
         """Returns the pixels of an image, a path or stored file (H, W, C), in [0, 255]."""
         if file is not self._last[0]:
-            stored = isinstance(file, StoredFile)
-            content = file.read() if stored else files.read_file("file", file)
+            content = file.read() if isinstance(file, StoredFile) else files.read_file("file", file)
             self._last = file, data.decode(content, preprocessing).numpy()
         return self._last[1]
 

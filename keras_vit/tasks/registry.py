@@ -76,8 +76,7 @@ class TrainedModel:
 
     def outputs(self, pixels: Any) -> dict[str, Any]:
         """Computes the outputs by name for pixels (B, h, w, C) in [0, 255] at the model's size."""
-        images = scale(pixels, self.preprocessing)
-        output = self.network(images, training=False)
+        output = self.network(scale(pixels, self.preprocessing), training=False)
         further = self.task.further_outputs(self.network, output, self.preprocessing)
         return {self.task.output: output, **further}
 

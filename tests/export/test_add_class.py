@@ -113,6 +113,32 @@ def test_what_cannot_be_added_is_refused(serving: Path, tmp_path: Path) -> None:
     assert len(ClassRows.parse((serving / "vit/1/assets.extra/classes.pb").read_bytes()).names) == 2
 
 
+def test_images_sent_with_the_classes_of_another_version_are_refused(bundle: Path) -> None:
+    content = (bundle / "vit/1/assets.extra/classes.pb").read_bytes()
+    classes = ClassRows.parse(content)
+    retrained, wider = classes.rows + np.float32(1e-3), np.pad(classes.rows, [(0, 0), (0, 5)])
+    others = [ClassRows(classes.names, rows).to_bytes() for rows in (retrained, wider)]
+    classify = tf.saved_model.load(str(bundle / "vit" / "1")).signatures["classify_with_classes"]
+    given = tf.constant(images(KNOWN[:3]))
+    expected = classify(image_bytes=given, classes=tf.constant([content] * 3))
+    answer = classify(image_bytes=given, classes=tf.constant([*others, content]))
+    assert answer["ok"].numpy().tolist() == [False, False, True]
+    message = b"classes.pb is of another version of the model"
+    assert answer["message"].numpy().tolist() == [message, message, b""]
+    np.testing.assert_array_equal(answer["logits"][:2], np.zeros((2, 2)))
+    np.testing.assert_array_equal(answer["logits"][2], expected["logits"][2])
+    alone = classify(image_bytes=given[:2], classes=tf.constant(others))
+    assert not alone["ok"].numpy().any()
+
+
+def test_trained_classes_have_the_names_of_the_changed_labels(serving: Path) -> None:
+    (serving / "vit/1/assets/labels.txt").write_text("zero\n1\n")
+    export.add_class(serving, "four", images(NEW[:5]))
+    predictor = export.load_predictor(serving)
+    assert predictor.labels == ("zero", "1", "four")
+    assert "zero" in {one.label for one in predictor.predict(images(KNOWN[:60]))}
+
+
 def test_class_that_another_process_adds_meanwhile_is_kept(
     serving: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

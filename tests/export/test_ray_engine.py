@@ -19,6 +19,11 @@ import pytest
 
 from keras_vit import models
 from keras_vit.export import load_predictor, ray_engine
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification.prediction import Scores
+from keras_vit.tasks.detection.prediction import ObjectTable
+from keras_vit.tasks.regression.task import ValueTable
+from keras_vit.tasks.task import Table
 from tests.cli.commands import call_main
 
 pytestmark = pytest.mark.tensorflow
@@ -85,6 +90,40 @@ def test_batch_predictor_returns_the_rows_of_the_command(
     assert [row["score"] for row in read] == [row["score"] for row in rows]
     embedded = ray_engine.BatchPredictor(lambda: load(model), embedding=True)({"file": files})
     assert [len(row or ()) for row in embedded["embedding"].to_pylist()] == [96, 0, 96]
+
+
+@pytest.mark.parametrize("options", [{}, {"every_class": True}, {"embedding": True}])
+def test_tables_have_the_same_types_whether_images_can_be_read_or_not(
+    model: Path, photos: Path, options: dict[str, bool]
+) -> None:
+    predictor = ray_engine.BatchPredictor(model, **options)
+    files = [str(photos / "01.png"), "nowhere.jpg"]
+    read, unread, both = (predictor({"file": part}) for part in (files[:1], files[1:], files))
+    assert read.schema.equals(unread.schema)
+    assert read.schema.equals(both.schema)
+    found = [part["message"].to_pylist() for part in (read, unread, both)]
+    assert found[2] == [*found[0], *found[1]] == [None, "cannot be read: No such file or directory"]
+
+
+@pytest.mark.parametrize(
+    ("table", "types"),
+    [
+        (
+            Scores("ab", further=["set", "set_size", "in_distribution", "nearest_1"]),
+            ["string", "double", "string", "int64", "bool", "string", "string", "double"],
+        ),
+        (ObjectTable(Preprocessing()), ["string", *["double"] * 5]),
+        (ValueTable(["height"]), ["double"]),
+        (Table(), ["string"]),
+    ],
+)
+def test_columns_without_values_have_the_types_of_their_values(
+    model: Path, table: Table, types: list[str]
+) -> None:
+    predictor = ray_engine.BatchPredictor(model)
+    predictor._table = table
+    found = predictor({"file": ["nowhere.jpg"]}).schema.types
+    assert list(map(str, found)) == ["string", *types, "string"]
 
 
 def load(model: Path) -> object:

@@ -26,7 +26,7 @@ def test_damaged_files_are_refused(content: bytes) -> None:
 def test_images_of_one_batch_may_have_different_classes() -> None:
     more = ClassRows((*CLASSES.names, "tulip"), np.concatenate([ROWS, ROWS[:1] + 9]))
     both = tf.constant([CLASSES.to_bytes(), more.to_bytes()])
-    names, rows, present = (x.numpy() for x in in_graph(both, 3))
+    names, rows, present, valid = (x.numpy() for x in in_graph(both, ROWS))
     assert [[name.decode() for name in row] for row in names] == [
         [*CLASSES.names, ""],
         [*CLASSES.names, "tulip"],
@@ -34,3 +34,24 @@ def test_images_of_one_batch_may_have_different_classes() -> None:
     assert present.tolist() == [[True, True, False], [True, True, True]]
     np.testing.assert_array_equal(rows[0, :2], ROWS)
     np.testing.assert_array_equal(rows[1], more.rows)
+    assert valid.tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ClassRows(CLASSES.names, ROWS + np.float32(1e-6)),
+        ClassRows((*CLASSES.names, "tulip"), np.concatenate([ROWS[:1], ROWS])),
+        ClassRows(CLASSES.names, ROWS[:, :2]),
+        ClassRows(CLASSES.names, np.pad(ROWS, [(0, 0), (0, 4)])),
+        ClassRows(CLASSES.names[:1], ROWS[:1]),
+        ClassRows((), ROWS[:0]),
+    ],
+    ids=["rows", "order", "fewer features", "more features", "fewer classes", "no classes"],
+)
+def test_classes_of_another_model_are_found_and_do_not_change_the_others(other: ClassRows) -> None:
+    both = tf.constant([other.to_bytes(), CLASSES.to_bytes()])
+    _, rows, present, valid = (x.numpy() for x in in_graph(both, ROWS))
+    assert valid.tolist() == [False, True]
+    np.testing.assert_array_equal(rows[1][present[1]], ROWS)
+    assert in_graph(both[:1], ROWS)[3].numpy().tolist() == [False]

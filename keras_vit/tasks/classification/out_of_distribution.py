@@ -44,7 +44,8 @@ def add_scores(
         )
         columns.append(scores[:, np.newaxis])
     if options.nearest_images:
-        preprocessing = dataclasses.replace(preprocessing, training_images=tuple(training.names))
+        names = tuple(name.encode(errors="backslashreplace").decode() for name in training.names)
+        preprocessing = dataclasses.replace(preprocessing, training_images=names)
         columns.append(results["nearest_similarity"])
     return scored, Predictions(predictions.targets, np.concatenate(columns, axis=1), preprocessing)
 

@@ -120,7 +120,7 @@ def prediction(
 
 def served_predictions(response: Mapping[str, np.ndarray]) -> list[Prediction]:
     """Creates predictions from a server's response (see docs/serving.md)."""
-    predictions, nearest = [], response.get("nearest_images")
+    predictions = []
     for index, ok in enumerate(response["ok"]):
         probabilities = np.asarray(response["probabilities"][index], np.float32)
         if not ok:
@@ -128,29 +128,23 @@ def served_predictions(response: Mapping[str, np.ndarray]) -> list[Prediction]:
             predictions.append(Prediction(np.zeros_like(probabilities), (), (), message=message))
             continue
         labels, scores = response["top_labels"][index], response["top_scores"][index]
-        present = None
+        further: dict[str, Any] = {}  # what only some classifiers predict
         if "present" in response:
             candidates = zip(labels, response["top_indices"][index], strict=True)
-            present = tuple(str(label) for label, i in candidates if response["present"][index][i])
-        set_classes = None
+            present = response["present"][index]
+            further["present"] = tuple(str(label) for label, i in candidates if present[i])
         if "set" in response:
             names = dict(zip(response["top_indices"][index], labels, strict=True))
-            best = np.argsort(-probabilities, kind="stable")
-            inside = [i for i in best if response["set"][index][i]]
-            set_classes = tuple(str(names.get(i, f"class {i}")) for i in inside)
-        has_score = "ood_score" in response
-        predictions.append(
-            Prediction(
-                probabilities,
-                tuple(map(str, labels)),
-                tuple(map(float, scores)),
-                present,
-                set=set_classes,
-                ood_score=float(response["ood_score"][index]) if has_score else None,
-                in_distribution=bool(response["in_distribution"][index]) if has_score else None,
-                nearest=None if nearest is None else tuple(map(str, nearest[index])),
-            )
-        )
+            order = np.argsort(-probabilities, kind="stable")
+            inside = [i for i in order if response["set"][index][i]]
+            further["set"] = tuple(str(names.get(i, f"class {i}")) for i in inside)
+        if "ood_score" in response:
+            further["ood_score"] = float(response["ood_score"][index])
+            further["in_distribution"] = bool(response["in_distribution"][index])
+        if "nearest_images" in response:
+            further["nearest"] = tuple(map(str, response["nearest_images"][index]))
+        best = tuple(map(str, labels)), tuple(map(float, scores))
+        predictions.append(Prediction(probabilities, *best, **further))
     return predictions
 
 

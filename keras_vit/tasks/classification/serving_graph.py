@@ -95,7 +95,9 @@ class ServedClassifier(ServedModel):
         rows, new = self._classes
         run, read = self.run_bytes(image_bytes)
         features = run["ood_results"]["features"]
-        names, rows_of_images, present = class_rows.in_graph(classes, rows.shape[1])
+        names, rows_of_images, present, valid = class_rows.in_graph(classes, rows)
+        message = tf.where(valid, read.message, "classes.pb is of another version of the model")
+        read = read._replace(ok=read.ok & valid, message=message)
         inputs = tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)[:, tf.newaxis]  # and bias
         # Each logit is one sum, whose bits do not depend on the number of classes.
         logits = tf.where(present, tf.reduce_sum(rows_of_images * inputs, axis=-1), -np.inf)

@@ -95,8 +95,7 @@ class Segmentation(DenseTask):
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> data.Examples:
-        files = coco_files(to_path(source))
-        return load_coco(source) if files else load_masks(source)
+        return load_coco(source) if coco_files(to_path(source)) else load_masks(source)
 
     @classmethod
     def settled(cls, config: RunConfig, examples: data.Examples) -> Task:

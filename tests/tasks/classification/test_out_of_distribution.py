@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification import out_of_distribution
 from keras_vit.tasks.classification.prediction import prediction
 from keras_vit.tasks.classification.task import Classification
+from keras_vit.tasks.confidence import Confidence
 from keras_vit.tasks.task import Predictions
 
 SCORED = Preprocessing(class_names=("a", "b"), ood_threshold=1.5, false_alarm_rate=0.1)
@@ -40,6 +43,17 @@ def test_prediction_names_the_nearest_training_images() -> None:
     assert found.text() == "b 0.7500   a 0.2500   like z, x, y"
     row = Classification(None).table(preprocessing).rows("x.jpg", found)[0]
     assert [row[f"nearest_{place}"] for place in (1, 2, 3)] == ["z", "x", "y"]
+
+
+def test_names_of_training_images_that_are_not_utf_8_are_escaped() -> None:
+    config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=10)
+    examples = data.load("digits").subset(range(23))
+    named = dataclasses.replace(examples, names=("caf\udce9.png", "é", *map(str, range(21))))
+    options = Confidence(None, None, True, False, lambda: named, examples)
+    predictions = Predictions(examples.targets, np.zeros((23, 10), "f"), Preprocessing(size=(8, 8)))
+    _, found = out_of_distribution.add_scores(models.build(config), predictions, options, 0)
+    assert found.preprocessing.training_images[:3] == ("caf\\udce9.png", "é", "0")
+    assert found.outputs.shape == (23, 10 + 3)
 
 
 def test_two_classifiers_are_refused() -> None:
