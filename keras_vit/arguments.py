@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib.util
@@ -10,7 +11,7 @@ import re
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -32,6 +33,16 @@ _REMEDIES = {
         "`--task detection`."
     ),
 }
+
+
+@contextlib.contextmanager
+def naming_place(place: str) -> Iterator[None]:
+    """Converts errors of a damaged file to a `ValueError` that begins with `place`."""
+    try:
+        yield
+    except Exception as error:  # each parser has its own error classes
+        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{place} ({' '.join(reason.split())})") from error
 
 
 def nearest(value: str, options: Iterable[str]) -> str:

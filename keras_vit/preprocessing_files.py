@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from keras_vit.arguments import naming_place
 from keras_vit.preprocessing import Preprocessing
 
 PREPROCESSING = "preprocessing.json"
@@ -47,22 +48,18 @@ def numbers(path: Path, count: int) -> tuple[float, ...]:
     """Returns the `count` thresholds in `thresholds.txt`."""
     values = []
     for number, line in enumerate(lines(path, count), 1):
-        try:
+        with naming_place(
+            f"`path` must have a number in each line of {path.name}. Received: line {number} of "
+            f"{path}"
+        ):
             values.append(float(line))
-        except ValueError as error:
-            raise ValueError(
-                f"`path` must have a number in each line of {path.name}. "
-                f"Received: {line!r} in line {number} of {path}"
-            ) from error
     return tuple(values)
 
 
 def parse(preprocessing: str | bytes, artifact: str) -> Preprocessing:
     """Parses the content of a `preprocessing.json` file."""
-    try:
+    with naming_place(
+        f"`path` must contain the {PREPROCESSING} that was exported with the model; export the "
+        f"model again. Received: path={artifact!r}, with a damaged file"
+    ):
         return Preprocessing.from_config(json.loads(preprocessing))
-    except (RecursionError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"`path` must contain the {PREPROCESSING} that was exported with the model; export "
-            f"the model again. Received: path={artifact!r}, with a damaged file: {error}"
-        ) from error

@@ -16,7 +16,6 @@ from keras_vit.data.pipeline import read_pixels
 from keras_vit.evaluation.feature_probes import NEIGHBORS
 from keras_vit.evaluation.few_shot import SEEDS, SHOTS
 from keras_vit.models import features, preprocessing_of
-from keras_vit.runs.state_files import DAMAGED
 from keras_vit.visualization import contact_sheet
 from keras_vit.visualization.drawing import shorten
 
@@ -166,14 +165,14 @@ def _features(
 
 
 def _read(path: _Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path) as stored:
-            return {name: stored[name] for name in ("fingerprint", "training", "test")}
-    except DAMAGED as error:
-        raise ValueError(
+    with (
+        arguments.naming_place(
             "`cache` must be a file written by `keras-vit probe`, or a new file. Received: "
-            f"cache={os.fspath(path)!r}: {error}"
-        ) from error
+            f"cache={os.fspath(path)!r}"
+        ),
+        np.load(path) as stored,
+    ):
+        return {name: stored[name] for name in ("fingerprint", "training", "test")}
 
 
 def fingerprint(model: keras.Model, parts: tuple[data.Examples, ...]) -> str:

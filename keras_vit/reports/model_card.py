@@ -106,18 +106,15 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     kind_of_model = "An image classifier" if classifier else f"A model for the task {task.name}"
     decide = _MULTI_LABEL if preprocessing.thresholds else _ONE_CLASS
     kind = "vision-transformer" if models.has_config(model) else "convolutional"
-    try:
+    with arguments.naming_place(
+        "`run` must have a complete evaluation.json, of its held-out images; "
+        f"`keras-vit evaluate RUN` writes it. Received: {source.evaluation}"
+    ):
         scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
         if "images" in scores and scores["images"] != "held out":
             raise ValueError(f"the images are {scores['images']}")
         front = _front_matter(name, task.pipeline_tag, [kind, config.model], license_, scores)
         metrics = _metrics(scores) if classifier else _numbers(scores)
-    except (LookupError, TypeError, ValueError) as error:
-        raise ValueError(
-            "`run` must have a complete evaluation.json, of its held-out images; "
-            "`keras-vit evaluate RUN` writes it. Received: "
-            f"{source.evaluation}: {type(error).__name__}: {error}"
-        ) from error
     sections = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {markdown(name)}",
         f"{kind_of_model}, {markdown(config.model)} with {model.count_params():,} parameters, "

@@ -253,21 +253,15 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
         raise ValueError(f"{path} contains a value of the wrong type. Received: {error}") from error
 
 
-# Errors of YAML's tags with other values, such as `!!timestamp abc`, and of deep nesting.
-_YAML_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
-
 def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a YAML file that maps names to values."""
-    try:
+    with arguments.naming_place(f"{path} must be a readable YAML file"):
         if (size := os.path.getsize(path)) > MAX_YAML:
             raise ValueError(f"a file of {size:,} bytes, more than {MAX_YAML:,}")
         text = Path(path).read_text(encoding="utf-8")
         if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
             raise ValueError("an alias (*NAME), with which a small file can be a large one")
         content = yaml.safe_load(text)
-    except (yaml.YAMLError, OSError, *_YAML_ERRORS) as error:
-        raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must map fields to values. Received: {content!r}")
     return content

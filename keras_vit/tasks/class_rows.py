@@ -10,7 +10,8 @@ import os
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
+
+from keras_vit.arguments import naming_place
 
 FILE = "classes.pb"  # in the folder assets.extra of a SavedModel
 SIGNATURE = "classify_with_classes"  # of the SavedModel
@@ -33,16 +34,14 @@ class ClassRows:
     @classmethod
     def parse(cls, content: bytes, path: str | os.PathLike[str] = FILE) -> ClassRows:
         """Returns the classes in a file's content; raises `ValueError` for any other content."""
-        try:
+        with naming_place(
+            f"`classes` must be a complete file {FILE} of `keras-vit export --prototypes`. "
+            f"Received: {os.fspath(path)}"
+        ):
             features = tf.train.Example.FromString(content).features.feature
             names = tuple(name.decode() for name in features["names"].bytes_list.value)
             rows = np.array(features["rows"].float_list.value, np.float32)
             return cls(names, rows.reshape(len(names), -1))
-        except (DecodeError, UnicodeDecodeError, ValueError) as error:
-            raise ValueError(
-                f"`classes` must be a complete file {FILE} of `keras-vit export --prototypes`. "
-                f"Received: {os.fspath(path)}"
-            ) from error
 
     def to_bytes(self) -> bytes:
         """Returns the content of the file."""

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from keras_vit.arguments import naming_place
 from keras_vit.download.cache import accept, fetch
 from keras_vit.weights.containers.guards import read_json
 
@@ -75,7 +76,10 @@ def _check_blob(expected: str | None, path: Path) -> None:
 
 def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
     """Returns the revision, and the files by name, from a repository listing."""
-    try:
+    with naming_place(
+        "the listing of a repository must be a JSON object with the revision (`sha`) and the files "
+        "(`siblings`)"
+    ):
         listing = read_json(path)
         revision = listing.get("sha", "main")
         files = {file["rfilename"]: file for file in listing["siblings"]}
@@ -84,11 +88,6 @@ def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"sha={revision!r}")
         if not all(isinstance(name, str) for name in files):
             raise ValueError("a file without a name")
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(
-            "the listing of a repository must be a JSON object with the revision (`sha`) and "
-            f"the files (`siblings`) ({type(error).__name__}: {error})"
-        ) from error
     # The index of shards is a small file, for which the hub has no hash.
     missing = [n for n in _weights(files) if not n.endswith(".json") and not hashes[n]]
     if missing:

@@ -12,18 +12,12 @@ import PIL.Image
 import yaml
 from PIL.ExifTags import Base
 
-from keras_vit.arguments import shortlist
+from keras_vit.arguments import naming_place, shortlist
 from keras_vit.constants import MAX_YAML
 from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import Examples
 from keras_vit.data.sources.coco import AnnotatedImage, coco_files, read_coco
-from keras_vit.data.sources.masks import (
-    Keys,
-    check_partners,
-    checked_splits,
-    naming_place,
-    partner_key,
-)
+from keras_vit.data.sources.masks import Keys, check_partners, checked_splits, partner_key
 from keras_vit.image_conversion.reading import open_image
 from keras_vit.storage.find_files import data_files
 from keras_vit.storage.paths import AnyPath, fields_of_paths, to_path

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit import arguments
-from keras_vit.arguments import shortlist
+from keras_vit.arguments import naming_place, shortlist
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import IGNORED, Masks
 from keras_vit.data.sources.csv_table import is_ignored, spellings
-from keras_vit.data.sources.masks import checked_splits, naming_place, partner_key
+from keras_vit.data.sources.masks import checked_splits, partner_key
 from keras_vit.data.target_kinds import Examples as AnyExamples
 from keras_vit.storage.paths import AnyPath, fields_of_paths, join_path, to_path
 

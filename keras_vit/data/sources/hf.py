@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 
-from keras_vit.arguments import require_package
+from keras_vit.arguments import naming_place, require_package
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.storage.names import Names, take
 from keras_vit.storage.paths import StoredFiles
@@ -65,13 +65,11 @@ def load_hf(name: str) -> Examples:
     import datasets
 
     path, _, config = name.partition(":")
-    try:
+    with naming_place(
+        "`data` must be hf:NAME or hf:NAME:CONFIG of a dataset of the Hugging Face Hub or of a "
+        f"local folder. Received: hf:{name}"
+    ):
         dataset = datasets.load_dataset(path, config or None)
-    except Exception as error:  # those of the library, the Hub and the network
-        raise ValueError(
-            "`data` must be hf:NAME or hf:NAME:CONFIG of a dataset of the Hugging Face Hub or of a "
-            f"local folder. Received: hf:{name} ({type(error).__name__}: {error})"
-        ) from error
     features = next(iter(dataset.values())).features
     images, labels = (
         [key for key, feature in features.items() if isinstance(feature, kind)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
 import numpy as np
 
-from keras_vit.arguments import shortlist
+from keras_vit.arguments import naming_place, shortlist
 from keras_vit.constants import IMAGE_FOLDERS, MASK_FOLDERS
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.masks import MAX_CLASSES, Masks, stored_values
@@ -102,16 +102,6 @@ def checked_splits(names: Sequence[str], splits: Sequence[str]) -> tuple[str, ..
             f"{shortlist(without, shown=20)}"
         )
     return None if without else tuple(splits)
-
-
-@contextlib.contextmanager
-def naming_place(place: str) -> Iterator[None]:
-    """Converts errors of a damaged file to a `ValueError` that begins with `place`."""
-    try:
-        yield
-    except Exception as error:  # each parser has its own error classes
-        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-        raise ValueError(f"{place} ({' '.join(reason.split())})") from error
 
 
 def partner_key(parts: Sequence[str], without: Collection[str] = ()) -> tuple[str, str]:
