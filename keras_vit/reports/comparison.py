@@ -174,8 +174,7 @@ def compare(
     task = tasks.get(config.task)
     _check(task, models, start, runs)
     with output_folder.writing(out, "compare", _FILES):
-        examples = task.load(config.data)
-        _check_images(config, models, runs, examples)
+        _check_images(config, models, runs, task.load(config.data))
         results = []
         for name in models:
             if name in runs:

@@ -87,6 +87,7 @@ def _table(
 ) -> list[tuple[str, ...]]:
     """Returns the rows of `labels.csv`, with paths relative to its folder, and other columns."""
     names = examples.class_names
+    folder = folder.resolve()  # `..` of a link is beside its target
     header = ("file", "label", "given_label", "probability_of_given_label")
     columns = {name: cells for name, cells in examples.columns.items() if name not in header}
     rows: list[tuple[str, ...]] = [(*header, *columns)]

@@ -82,3 +82,12 @@ def test_columns_of_the_table_are_kept(tmp_path: Path) -> None:
         "patient": ("p1", "p2", "p1"),
         "=camera": ("-3", "5", "7"),
     }
+
+
+def test_paths_are_right_through_a_link_to_the_folder(tmp_path: Path) -> None:
+    examples = data.load(write_photos(tmp_path / "photos", {"ant": 3, "bee": 5}))
+    (tmp_path / "disk" / "deeper").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "deeper")
+    rows = wrong_labels._table(examples, np.full((8, 2), 0.5), {}, tmp_path / "link" / "labels")
+    (tmp_path / "link" / "labels").mkdir()
+    assert all((tmp_path / "link" / "labels" / row[0]).is_file() for row in rows[1:])
