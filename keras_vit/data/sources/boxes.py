@@ -178,9 +178,8 @@ def _coco(source: AnyPath) -> tuple[list[str], list[_Image]]:
             for row in content.get("annotations", ()):
                 left, top, width, height = map(float, row["bbox"])
                 box = [top, left, top + height, left + width]
-                crowd = bool(row.get("iscrowd", 0))
                 name = categories.get(row["category_id"], "")
-                image_objects[row["image_id"]].append((name, box, crowd))
+                image_objects[row["image_id"]].append((name, box, bool(row.get("iscrowd", 0))))
             sides = {
                 row["id"]: (int(row["height"]), int(row["width"])) for row in content["images"]
             }
@@ -218,8 +217,7 @@ def _yolo(path: AnyPath) -> tuple[list[str], list[_Image]]:
                     begin, end = values.min(axis=0), values.max(axis=0)
                 box = [begin[1] * height, begin[0] * width, end[1] * height, end[0] * width]
                 objects.append((table.get(int(label), ""), box, False))
-        split = partner_key(parts)[0]
-        images.append(_Image(folder / name, split, sides, objects, file))
+        images.append(_Image(folder / name, partner_key(parts)[0], sides, objects, file))
     if not images:
         raise ValueError(
             f"`data` must contain images in folders named images. Received: {folder} without them"
