@@ -50,6 +50,26 @@ def test_class_folders_keep_their_labels(tmp_path: Path, write: Write) -> None:
     assert examples.class_names == ("ant", "bee")
 
 
+@pytest.mark.parametrize("loose", [[], ["preview.png"]])
+@pytest.mark.parametrize("masks", [["a_mask.png"], ["a.png", "b.png", "c.png"]])
+def test_masks_are_left_out(
+    loose: list[str], masks: list[str], tmp_path: Path, write: Write
+) -> None:
+    images = ["images/a.jpg", "images/b.jpg", "images/c.jpg"]
+    write(tmp_path, [*images, *(f"masks/{name}" for name in masks), *loose])
+    examples = load_images(tmp_path)
+    assert examples.names == (*images, *loose)
+    assert examples.class_names == ("image",)
+    assert examples.ignored == {"mask": len(masks)}
+
+
+def test_folder_of_masks_without_images_is_one_of_images(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["images/a.jpg", "masks/venice.jpg"])
+    examples = load_images(tmp_path)
+    assert examples.names == ("images/a.jpg", "masks/venice.jpg")
+    assert examples.ignored == {}
+
+
 def test_table_goes_before_loose_images(tmp_path: Path, write: Write) -> None:
     write(tmp_path, ["a.jpg", "b.jpg", "c.jpg"])
     (tmp_path / "labels.csv").write_text("file,label\na.jpg,ant\nc.jpg,bee\n")

@@ -16,7 +16,7 @@ from keras_vit.data.inventory import UNNAMED
 from keras_vit.data.sources.csv_table import NoClassesError, load_table
 from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
 from keras_vit.data.sources.hf import load_hf
-from keras_vit.data.sources.masks import has_masks
+from keras_vit.data.sources.masks import has_masks, masks_among
 from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
 from keras_vit.data.target_kinds import NO_CLASSES, NO_TARGETS, TargetKind
@@ -72,7 +72,7 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
                 return load_folder(path)
             except NoClassFoldersError as error:
                 if has_masks(path):
-                    raise ValueError(f"{error}. For masks, use `--task segmentation`") from error
+                    raise type(error)(f"{error}. For masks, use `--task segmentation`") from error
                 path, tables = inner_tables(path)
                 if not tables:
                     raise
@@ -90,7 +90,7 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
 
 
 def load_images(source: str | os.PathLike[str]) -> Examples:
-    """Loads the images of a data source, with or without labels."""
+    """Loads the images of a data source, with or without labels, and without masks."""
     folder = to_path(source)
     is_folder = folder.is_dir() and not tables_of(folder) and str(source) != "digits"
     files = find_files(folder) if is_folder else None
@@ -102,13 +102,15 @@ def load_images(source: str | os.PathLike[str]) -> Examples:
         except NoClassFoldersError:
             if not files or not files.images:
                 raise
+    masks = masks_among(files.images)
+    names = tuple(name for name in files.images if name not in masks) if masks else files.images
     return Examples(
-        names=files.images,
-        targets=np.zeros(len(files.images), "int32"),
+        names=names,
+        targets=np.zeros(len(names), "int32"),
         class_names=NO_CLASSES,
         source=str(folder),
-        **fields_of_files(folder, files.images),
-        ignored=files.ignored,
+        **fields_of_files(folder, names),
+        ignored=+Counter({**files.ignored, "mask": len(masks)}),
         target_kind=NO_TARGETS,
     )
 
