@@ -2,7 +2,9 @@
 
 Draws images of each class at random, trains with each recipe and evaluates on other images, the
 same for all runs. The result of every run is written to a file at once, and runs that are in the
-file are not repeated, so that the command can be stopped and started again.
+file are not repeated, so that the command can be stopped and started again. `finetune` has the
+number of epochs of `keras-vit train` without --recipe and --epochs, at least 100 steps; the other
+recipes have their own, or `epochs=` of their own.
 
     python benchmarks/few_images.py flowers/ --weights imagenet [--model ViTTi16]
         [--images 5 10 50 200] [--draws 5] [--test 500] [--out few_images.json]
@@ -28,6 +30,8 @@ import yaml
 from train_step import hardware
 
 from keras_vit import data, evaluation, files, tasks, training
+from keras_vit.cli.options import absolute
+from keras_vit.constants import FEW_STEPS
 
 RECIPES = ("finetune", "probe", "probe_then_finetune", "lora")
 VALIDATION = 20  # images, whose results are not used
@@ -42,12 +46,30 @@ def recipe_of(text: str) -> training.Recipe:
     return training.recipe(name).replace(**fields)
 
 
+def least_steps(text: str) -> int:
+    """Returns the minimum number of steps of a recipe, as in `keras-vit train`.
+
+    Only the default recipe has one, unless the number of epochs is given.
+    """
+    name, *changes = text.split(",")
+    is_default = name == RECIPES[0] and not any(c.partition("=")[0] == "epochs" for c in changes)
+    return FEW_STEPS if is_default else 0
+
+
 def drawn(examples: data.Examples, sizes: list[int], draw: int, test: int) -> dict[str, list[int]]:
     """Returns indices of the training images, `sizes` of each class, and of the other images."""
     order = np.random.default_rng(0).permutation(len(examples))
     held_out, rest = order[: test + VALIDATION], order[test + VALIDATION :]
     rest = np.random.default_rng([1, draw]).permutation(rest)
     labels = np.asarray(examples.targets)[rest]
+    counts = np.bincount(labels, minlength=len(sizes)).tolist()
+    pairs = zip(examples.class_names, zip(counts, sizes, strict=True), strict=True)
+    if few := {name: pair for name, pair in pairs if not 0 < pair[1] <= pair[0]}:
+        raise ValueError(
+            "`--images` and `--long-tail` must be at least 1, and at most the number of images of "
+            f"each class besides {test} for `--test` and {VALIDATION} for validation. Pass smaller "
+            f"numbers. Received: {examples.source}, with (images of the class, asked for) = {few}"
+        )
     chosen = [rest[labels == k][:size] for k, size in enumerate(sizes)]
     return {
         "train": np.concatenate(chosen).tolist(),
@@ -73,11 +95,30 @@ def scores(
             weights=options.weights,
             recipe=recipe_of(recipe).replace(seed=draw),
         )
-        training.train(config, Path(folder) / "run", tensorboard=False, smaller_batches=True)
+        training.train(
+            config,
+            Path(folder) / "run",
+            tensorboard=False,
+            smaller_batches=True,
+            least_steps=least_steps(recipe),
+        )
         model = training.Run(Path(folder) / "run").model()
         found = tasks.evaluate(model, examples.subset(parts["test"]), verbose=0)
     keras.backend.clear_session()
     return {"accuracy": float(found.accuracy), "macro_f1": found.macro_f1}
+
+
+def stored(path: Path, source: dict[str, object]) -> Results:
+    """Returns the results in a file; raises `ValueError` if they are of another `source`."""
+    if not path.exists():
+        return {}
+    content = json.loads(path.read_text())
+    if content.get("source") != source:
+        raise ValueError(
+            "`--out` must be a new file, or one with results of the same data, model, weights and "
+            f"number of test images. Received: {path} with {content.get('source')}, not {source}"
+        )
+    return content["results"]
 
 
 def cell(values: list[float]) -> str:
@@ -122,15 +163,26 @@ def main() -> None:
     classes = len(examples.class_names)
     sets = {f"{number} images": [number] * classes for number in options.images}
     if options.long_tail:
-        sets = {"long tail": np.geomspace(*options.long_tail, classes).round().astype(int).tolist()}
-    found: Results = json.loads(options.out.read_text()) if options.out.exists() else {}
+        largest, smallest = options.long_tail
+        tail = np.geomspace(largest, smallest, classes).round().astype(int).tolist()
+        sets = {f"long tail of {largest} to {smallest} images": tail}
+    for sizes in sets.values():
+        drawn(examples, sizes, 0, options.test)  # an error before training; all draws are alike
+    source = {
+        "data": absolute(options.data),
+        "images": len(examples),
+        "model": options.model,
+        "weights": absolute(options.weights),
+        "test": options.test,
+    }
+    found = stored(options.out, source)
     for draw in range(options.draws):
         for column, sizes in sets.items():
             for recipe in options.recipes:
                 key = f"{recipe} {column} {draw}"
                 if key not in found:
                     found[key] = scores(options, examples, recipe, sizes, draw)
-                    files.write_json(options.out, found)
+                    files.write_json(options.out, {"source": source, "results": found})
     print(f"{hardware()}.\n")
     for metric in ("accuracy", "macro_f1"):
         print(f"{metric}\n\n{table(found, list(sets), options.recipes, metric)}\n")

@@ -37,8 +37,7 @@ def check(
     from keras_vit import data as sources
     from keras_vit import tasks
 
-    examples = tasks.get(task).load(data)
-    report = sources.check(examples)
+    report = sources.check(tasks.get(task).load(data))
     say(report.text())
     opt.write_json(json, report.to_json())
     if report.blocking:

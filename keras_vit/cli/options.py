@@ -307,8 +307,7 @@ def check_resume(context: typer.Context, out: Path, *also_allowed: str) -> Path:
     flags, config = ["--config", str(config_path)], {}
     with contextlib.suppress(Exception):  # of many types, and reported later
         text = config_path.read_bytes() if config_path.stat().st_size <= MAX_YAML else b""
-        content = yaml.safe_load(text)
-        config = {key: value for key, value in content.items() if isinstance(value, str)}
+        config = {k: value for k, value in yaml.safe_load(text).items() if isinstance(value, str)}
     if context.info_name == "pretrain":
         flags = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
     # None of a cross-validation, and none with layers for another task, which cannot be left out.
@@ -339,7 +338,8 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
 
     An image is a path, or a `StoredFile` in object storage or packed shards.
     """
-    from keras_vit.data.sources.load import load_images
+    from keras_vit.data.sources.load import load
+    from keras_vit.data.target_kinds import NO_TARGETS
     from keras_vit.storage.find_files import find_files
     from keras_vit.storage.paths import StoredFile, StoredFiles, fields_of_files, is_local, to_path
 
@@ -352,7 +352,7 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
         if str(source) == str(STANDARD_INPUT):
             images += [line for line in sys.stdin.read().split("\n") if line.strip()]
         elif str(source).startswith(libraries) or str(source).lower().endswith(tables):
-            examples = load_images(source)
+            examples = load(source, NO_TARGETS)
             is_stored = isinstance(examples.encoded, StoredFiles)
             images += examples.paths or stored(examples.encoded if is_stored else examples)
         elif not (path := to_path(source)).is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -55,7 +56,7 @@ def rollout(
                 f"--to MODELS`. Received: MODELS={str(models)!r} with the versions {versions}"
             )
         version = version or versions[-1]  # by default the newest
-    parent = models.resolve().parent
+    parent = Path(os.path.abspath(models)).parent  # of a link, not of its target
     default_config = parent / "config" / "models.config"
     config = config or (default_config if default_config.is_file() else parent / "models.config")
     check_exists("--config", config, "the server's model config file")

@@ -231,8 +231,7 @@ def write_split(
         yield "file", examples.kind.column, "split", *([_PIXELS] if digests else [])
         for split_name, indices in zip(SPLITS, (train, validation, test), strict=True):
             for i, name in zip(indices, take(examples.names, indices), strict=True):
-                label = examples.kind.text(examples, int(i))
-                row = (csv_cell(name), csv_cell(label), split_name)
+                row = (csv_cell(name), csv_cell(examples.kind.text(examples, int(i))), split_name)
                 yield (*row, short_digest(digests[name])) if digests else row
 
     write_csv(path, rows(), errors="surrogateescape")

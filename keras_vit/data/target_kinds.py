@@ -243,8 +243,7 @@ class MultiHot(TargetKind):
         labels = examples.targets[different]
         counts = labels.sum(axis=0, dtype=np.int64)
         if single := [examples.class_names[label] for label in np.flatnonzero(counts == 1)]:
-            names = shortlist(single)
-            say(f"Note: labels of one image are trained on and not validated: {names}.")
+            say(f"Note: labels of one image are trained on and not validated: {shortlist(single)}.")
         number = np.where(labels, counts, len(labels) + 1)
         return np.where(labels.any(axis=1), number.argmin(axis=1), len(counts))
 
@@ -311,4 +310,6 @@ class Numbers(TargetKind):
             )
 
 
+#: Names of the classes of images without labels.
+NO_CLASSES = ("image",)
 CLASSES, MULTI_LABEL, NO_TARGETS, NUMBERS = ClassIndex(), MultiHot(), NoTargets(), Numbers()

@@ -253,8 +253,7 @@ class _Pipeline:
         shuffle = tf.random.experimental.stateless_shuffle
         with tf.init_scope():  # an input: a constant would be folded to all indices, several copies
             number = tf.constant(len(self.examples), tf.int64)
-        images = tf.range(number)
-        images = shuffle(images, seed=self.key(_ORDER, epoch))
+        images = shuffle(tf.range(number), seed=self.key(_ORDER, epoch))
         if self.balanced:  # the images of a class stay in their random order
             classes = tf.gather(np.asarray(self.examples.targets), images)
             images = tf.gather(images, tf.argsort(classes, stable=True))

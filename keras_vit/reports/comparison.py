@@ -104,8 +104,7 @@ class Comparison:
         Returns:
             The files.
         """
-        out = Path(folder)
-        table, content, picture = (out / name for name in _FILES)
+        table, content, picture = (Path(folder, name) for name in _FILES)
         files.write_text(table, self.markdown())
         files.write_json(content, self.to_json())
         curves = comparison_curves({c.name: c.history for c in self.results}, self.metric)
@@ -174,8 +173,7 @@ def compare(
     task = tasks.get(config.task)
     _check(task, models, start, runs)
     with output_folder.writing(out, "compare", _FILES):
-        examples = task.load(config.data)
-        _check_images(config, models, runs, examples)
+        _check_images(config, models, runs, task.load(config.data))
         results = []
         for name in models:
             if name in runs:

@@ -59,11 +59,10 @@ def write_label_errors(
             "`folds` must be of images in files, with one class per image. Received: "
             f"{examples.source}, for the task {config.task}"
         )
-    indices, targets, outputs = [run.indices() for run in runs], [], []
-    for run, held_out in zip(runs, map(examples.subset, indices), strict=True):
-        fold_targets, fold_outputs, preprocessing = predict(run.model(), held_out, verbose=verbose)
-        targets.append(fold_targets)
-        outputs.append(fold_outputs)
+    indices = [run.indices() for run in runs]
+    parts = zip(runs, map(examples.subset, indices), strict=True)
+    predictions = [predict(run.model(), held_out, verbose=verbose) for run, held_out in parts]
+    targets, outputs, (*_, preprocessing) = zip(*predictions, strict=True)
     labels, probabilities = np.concatenate(targets), np.concatenate(outputs)
     # Those of the models, since folders of classes may have been added.
     class_names = preprocessing.class_names or examples.class_names
@@ -86,15 +85,17 @@ def write_label_errors(
 def _table(
     examples: Examples, probabilities: np.ndarray, changes: dict[int, int], folder: Path
 ) -> list[tuple[str, ...]]:
-    """Returns the rows of `labels.csv`, with paths relative to its folder."""
+    """Returns the rows of `labels.csv`, with paths relative to its folder, and other columns."""
     names = examples.class_names
+    folder = folder.resolve()  # `..` of a link is beside its target
     header = ("file", "label", "given_label", "probability_of_given_label")
-    rows: list[tuple[str, ...]] = [header]
+    columns = {name: cells for name, cells in examples.columns.items() if name not in header}
+    rows: list[tuple[str, ...]] = [(*header, *columns)]
     for i, label in enumerate(examples.targets.tolist()):
         path = os.path.relpath(examples.paths[i], folder)  # type: ignore[index]
-        cells = (path, names[changes.get(i, label)], names[label])
-        rows.append((*map(csv_cell, cells), f"{probabilities[i, label]:.4f}"))
-    return rows
+        first = (path, names[changes.get(i, label)], names[label], f"{probabilities[i, label]:.4f}")
+        rows.append((*first, *(cells[i] for cells in columns.values())))
+    return [tuple(map(csv_cell, row)) for row in rows]
 
 
 def _page(

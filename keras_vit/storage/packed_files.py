@@ -68,8 +68,7 @@ class PackedFileSystem(AbstractFileSystem):
         pyarrow.default_memory_pool().release_unused()
 
     def _read_index(self, *columns: str) -> pyarrow.Table:
-        path = f"{self.folder}/{INDEX}"
-        with reading(self.source), self.shards.open(path) as file:
+        with reading(self.source), self.shards.open(f"{self.folder}/{INDEX}") as file:
             return pyarrow.parquet.read_table(file, columns=list(columns))
 
     @functools.cached_property

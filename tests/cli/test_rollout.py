@@ -56,6 +56,22 @@ def test_config_folder_is_used_before_the_folder_above(
         server.close()
 
 
+def test_config_is_beside_a_link_to_the_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = models_folder(tmp_path, versions=(1,))
+    (tmp_path / "disk").mkdir()
+    models.rename(tmp_path / "disk" / "models")
+    models.symlink_to(tmp_path / "disk" / "models")
+    server = ModelServer(tmp_path / "models.config")
+    try:
+        until(lambda: server.available() == [1])
+        assert call_main("rollout", "status", models, "--server", server.address) == 0
+        assert capsys.readouterr().out.split() == ["1", "AVAILABLE"]
+    finally:
+        server.close()
+
+
 def test_rollout_without_versions_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keras_vit.cli.options import find_images
 from keras_vit.data import Examples, load, split
 from keras_vit.data.sources.load import load_images
 from keras_vit.data.splits import split_images
+from keras_vit.data.target_kinds import NO_TARGETS
 
 Write = Callable[..., Path]
 
@@ -48,10 +50,59 @@ def test_class_folders_keep_their_labels(tmp_path: Path, write: Write) -> None:
     assert examples.class_names == ("ant", "bee")
 
 
+@pytest.mark.parametrize("loose", [[], ["preview.png"]])
+@pytest.mark.parametrize("masks", [["a_mask.png"], ["a.png", "b.png", "c.png"]])
+def test_masks_are_left_out(
+    loose: list[str], masks: list[str], tmp_path: Path, write: Write
+) -> None:
+    images = ["images/a.jpg", "images/b.jpg", "images/c.jpg"]
+    write(tmp_path, [*images, *(f"masks/{name}" for name in masks), *loose])
+    examples = load_images(tmp_path)
+    assert examples.names == (*images, *loose)
+    assert examples.class_names == ("image",)
+    assert examples.ignored == {"mask": len(masks)}
+
+
+def test_folder_of_masks_without_images_is_one_of_images(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["images/a.jpg", "masks/venice.jpg"])
+    examples = load_images(tmp_path)
+    assert examples.names == ("images/a.jpg", "masks/venice.jpg")
+    assert examples.ignored == {}
+
+
 def test_table_goes_before_loose_images(tmp_path: Path, write: Write) -> None:
     write(tmp_path, ["a.jpg", "b.jpg", "c.jpg"])
     (tmp_path / "labels.csv").write_text("file,label\na.jpg,ant\nc.jpg,bee\n")
     assert load_images(tmp_path).names == load(tmp_path).names == ("a.jpg", "c.jpg")
+
+
+@pytest.mark.parametrize("table", ["file\na.jpg\nc.jpg\n", "file,u,v\na.jpg,0.5,2\nc.jpg,3,5\n"])
+def test_table_without_classes_names_images(table: str, tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["a.jpg", "b.jpg", "c.jpg"])
+    (tmp_path / "labels.csv").write_text(table)
+    for source in (tmp_path, tmp_path / "labels.csv"):
+        examples = load_images(source)
+        assert (examples.names, examples.class_names) == (("a.jpg", "c.jpg"), ("image",))
+        assert examples.kind is NO_TARGETS
+    assert find_images([tmp_path / "labels.csv"]) == [str(tmp_path / n) for n in ("a.jpg", "c.jpg")]
+
+
+def test_splits_of_a_table_without_classes_are_kept(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["train/a.jpg", "test/c.jpg"])
+    (tmp_path / "train.csv").write_text("file,u,v\na.jpg,1,2\n")
+    (tmp_path / "test.csv").write_text("file,u,v\nc.jpg,3,5\n")
+    examples = load_images(tmp_path)
+    assert examples.names == ("test/c.jpg", "train/a.jpg")
+    assert (examples.splits, examples.class_names) == (("test", "train"), ("image",))
+
+
+def test_images_to_predict_need_neither_labels_nor_training_images(
+    tmp_path: Path, write: Write
+) -> None:
+    write(tmp_path, ["a.jpg", "c.jpg"])
+    (tmp_path / "new.csv").write_text("file,label,split\na.jpg,ant,test\nc.jpg,,test\n")
+    paths = [str(tmp_path / "a.jpg"), str(tmp_path / "c.jpg")]
+    assert find_images([tmp_path / "new.csv"]) == paths
 
 
 def test_other_sources_are_those_of_load() -> None:

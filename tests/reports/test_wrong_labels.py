@@ -61,3 +61,33 @@ def test_classes_that_look_like_formulas_have_their_names(tmp_path: Path) -> Non
     rows = wrong_labels._table(examples, np.full((8, 2), 0.5), {}, tmp_path)
     files.write_csv(tmp_path / "labels.csv", rows)
     assert data.load(tmp_path / "labels.csv").class_names == ("-1", "1")
+
+
+def test_columns_of_the_table_are_kept(tmp_path: Path) -> None:
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    for name in "abc":
+        (scans / f"{name}.png").touch()
+    (scans / "labels.csv").write_text(
+        "file,label,patient,=camera,given_label\na.png,x,p1,-3,z\nb.png,y,p2,5,z\nc.png,x,p1,7,z\n"
+    )
+    examples = data.load(scans / "labels.csv")
+    rows = wrong_labels._table(examples, np.full((3, 2), 0.5), {2: 1}, tmp_path)
+    files.write_csv(tmp_path / "labels.csv", rows)
+    corrected = data.load(tmp_path / "labels.csv")
+    assert [corrected.shown(i) for i in range(3)] == [("x",), ("y",), ("y",)]
+    assert corrected.columns == {
+        "given_label": ("x", "y", "x"),
+        "probability_of_given_label": ("0.5000",) * 3,
+        "patient": ("p1", "p2", "p1"),
+        "=camera": ("-3", "5", "7"),
+    }
+
+
+def test_paths_are_right_through_a_link_to_the_folder(tmp_path: Path) -> None:
+    examples = data.load(write_photos(tmp_path / "photos", {"ant": 3, "bee": 5}))
+    (tmp_path / "disk" / "deeper").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "deeper")
+    rows = wrong_labels._table(examples, np.full((8, 2), 0.5), {}, tmp_path / "link" / "labels")
+    (tmp_path / "link" / "labels").mkdir()
+    assert all((tmp_path / "link" / "labels" / row[0]).is_file() for row in rows[1:])

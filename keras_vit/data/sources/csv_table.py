@@ -18,7 +18,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from keras_vit.data.examples import SPLIT_NAMES, SPLITS, Examples
 from keras_vit.data.sources.csv_text import CLASS_COLUMNS, COLUMNS, SEPARATOR, Row, read_rows
-from keras_vit.data.target_kinds import NUMBERS, TargetKind
+from keras_vit.data.target_kinds import NO_CLASSES, NO_TARGETS, NUMBERS, TargetKind
 from keras_vit.image_formats import has_image_suffix, leftover
 from keras_vit.output_folder import is_output
 from keras_vit.preprocessing import imagenet_classes
@@ -62,20 +62,22 @@ def load_table(path: AnyPath, kind: TargetKind | None = None, split: str | None 
     other column names, completed names, images outside of the folder.
 
     With the kind `NUMBERS`, the targets are the columns whose names begin with `target_`, or else
-    all columns but `file` and `split`.
+    all columns but `file` and `split`. With `NO_TARGETS`, the column `file` suffices.
     """
     path = to_path(path)
     images = _Images(path)
     rows, notes = read_rows(
         path,
         lambda cell: bool(_URL.match(cell) or images.find(cell)),
-        classes=kind is not NUMBERS,
+        classes=kind is None,
     )
     header = list(rows[0])
     columns = [name for name in _CLASS_COLUMNS if name in header] or [_LABELS]
     if kind is NUMBERS:
         values = [name for name in header if name not in ("file", "split")]
         columns = [name for name in values if name.startswith(_PREFIX)] or values or [_PREFIX]
+    elif kind is NO_TARGETS:
+        columns = []
     if not {"file", *columns} <= {*header}:
         raise NoClassesError(
             "The table must have a header line (JSON Lines: keys) with the column `file` and one "
@@ -97,7 +99,8 @@ def load_table(path: AnyPath, kind: TargetKind | None = None, split: str | None 
         class_names=class_names,
         source=str(path),
         **fields_of_files(path.parent, names),
-        splits=_splits(path, rows, split) if "split" in header else None,
+        # Images without targets may all be for testing.
+        splits=_splits(path, rows, split if columns else "test") if "split" in header else None,
         columns={name: tuple(row[name] for row in rows) for name in other_columns},
         notes=notes + file_notes,
         target_kind=kind,
@@ -310,7 +313,9 @@ def _numbers(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
 
 
 def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Returns class indices and class names, from the columns of a single class."""
+    """Returns class indices and class names, from the columns of a single class or none."""
+    if not columns:
+        return np.zeros(len(rows), int), NO_CLASSES
     invalid = partial(_invalid, path, columns)
     if columns == ["label"]:
         for row in rows:

@@ -225,9 +225,8 @@ def _known_names(
 ) -> list[str]:
     header = [name.lower() if name.lower() in COLUMNS else name for name in header]
     for column in columns:
-        names = _SYNONYMS[column]
         lower_names = [name.lower() for name in header]
-        synonym = next((name for name in names.split() if name in lower_names), None)
+        synonym = next((name for name in _SYNONYMS[column].split() if name in lower_names), None)
         alternatives = CLASS_COLUMNS if column in CLASS_COLUMNS else ("file",)
         if synonym and not {*alternatives} & {*header}:
             notes.append(f"The column `{synonym}` of {path.name} is used as `{column}`.")

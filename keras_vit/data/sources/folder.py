@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.inventory import OUTSIDE
-from keras_vit.storage.find_files import FoundFiles, find_files
+from keras_vit.storage.find_files import find_files
 from keras_vit.storage.names import take
 from keras_vit.storage.paths import AnyPath, fields_of_files, names_below, to_path
 
@@ -66,9 +66,22 @@ def load_folder(folder: AnyPath) -> Examples:
     levels = [_below(name, prefix).split("/")[:-1] for name in parents]
     is_inside = np.array([len(parts) > depth for parts in levels], bool)
     if not is_inside.any():
-        raise NoClassFoldersError(_no_images_message(folder, files))
+        ignored_files = (f"{count} {kind}" for kind, count in files.ignored.items())
+        raise NoClassFoldersError(
+            "`data` must be a folder with one subfolder of images for each class, or with a "
+            f"labels.csv. Received: data={str(folder)!r}, with "
+            f"{len(_subfolders(files.folders, ''))} subfolders, none of which contains an image, "
+            f"and {len(files.images)} images outside of them; other files: "
+            f"{', '.join(ignored_files) or 'none'}{unusable_annotations(folder)}"
+        )
     class_names = sorted({p[depth] for p in levels if len(p) > depth})
-    _check_names(folder, class_names)
+    for name in class_names:
+        # Control characters, and the surrogates that represent invalid UTF-8 bytes.
+        if not name.strip() or {unicodedata.category(c) for c in name} & {"Cc", "Cs"}:
+            raise ValueError(
+                "The name of a class folder must be UTF-8 text without control characters, and "
+                f"must not be blank. Rename the folder. Received: {name!r} in {folder}"
+            )
     if all(_NON_CLASS_NAME.fullmatch(name.lower()) for name in class_names):
         raise NoClassFoldersError(
             "`data` must be a folder with one subfolder of images for each class, or with a table "
@@ -164,26 +177,6 @@ def _top_folders(parents: Collection[str], prefix: str) -> set[str]:
 def _subfolders(folders: Iterable[str], prefix: str) -> list[str]:
     inner = [name.removeprefix(prefix) for name in folders if name.startswith(prefix)]
     return [name for name in inner if name and "/" not in name]
-
-
-def _check_names(folder: AnyPath, class_names: list[str]) -> None:
-    for name in class_names:
-        # Control characters, and the surrogates that represent invalid UTF-8 bytes.
-        if not name.strip() or {unicodedata.category(c) for c in name} & {"Cc", "Cs"}:
-            raise ValueError(
-                "The name of a class folder must be UTF-8 text without control characters, and "
-                f"must not be blank. Rename the folder. Received: {name!r} in {folder}"
-            )
-
-
-def _no_images_message(folder: AnyPath, files: FoundFiles) -> str:
-    ignored = ", ".join(f"{count} {kind}" for kind, count in files.ignored.items()) or "none"
-    return (
-        "`data` must be a folder with one subfolder of images for each class, or with a "
-        f"labels.csv. Received: data={str(folder)!r}, with {len(_subfolders(files.folders, ''))} "
-        f"subfolders, none of which contains an image, and {len(files.images)} images outside of "
-        f"them; other files: {ignored}{unusable_annotations(folder)}"
-    )
 
 
 def unusable_annotations(folder: AnyPath) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from collections import Counter
@@ -14,17 +13,15 @@ import tensorflow as tf
 from keras_vit import arguments
 from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import UNNAMED
-from keras_vit.data.sources.csv_table import load_table
+from keras_vit.data.sources.csv_table import NoClassesError, load_table
 from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
 from keras_vit.data.sources.hf import load_hf
-from keras_vit.data.sources.masks import has_masks
+from keras_vit.data.sources.masks import has_masks, masks_among
 from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
-from keras_vit.data.target_kinds import NO_TARGETS, TargetKind
+from keras_vit.data.target_kinds import NO_CLASSES, NO_TARGETS, TargetKind
 from keras_vit.storage.find_files import find_files
 from keras_vit.storage.paths import fields_of_files, to_path
-
-_NO_CLASS = "image"
 
 
 def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Examples:
@@ -46,8 +43,8 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
             - `"digits"`: scikit-learn's 1797 handwritten digits, 8 x 8 pixels, without a
               download.
 
-        kind: Kind of the targets in tables: None for classes, or
-            `keras_vit.data.target_kinds.NUMBERS` for regression.
+        kind: Kind of the targets in tables: None for classes, or of
+            `keras_vit.data.target_kinds` `NUMBERS` for regression and `NO_TARGETS` for none.
 
     Returns:
         The images, not decoded. The source is never modified.
@@ -75,7 +72,7 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
                 return load_folder(path)
             except NoClassFoldersError as error:
                 if has_masks(path):
-                    raise ValueError(f"{error}. For masks, use `--task segmentation`") from error
+                    raise type(error)(f"{error}. For masks, use `--task segmentation`") from error
                 path, tables = inner_tables(path)
                 if not tables:
                     raise
@@ -93,22 +90,27 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
 
 
 def load_images(source: str | os.PathLike[str]) -> Examples:
-    """Loads the images of a data source, with or without labels."""
-    if str(source).startswith(arguments.LIBRARIES) or str(source) == "digits":
-        return load(source)
+    """Loads the images of a data source, with or without labels, and without masks."""
     folder = to_path(source)
-    if not folder.is_dir() or tables_of(folder) or not (files := find_files(folder)).images:
-        return load(source)
-    if all("/" in name for name in files.images):
-        with contextlib.suppress(NoClassFoldersError):
+    is_folder = folder.is_dir() and not tables_of(folder) and str(source) != "digits"
+    files = find_files(folder) if is_folder else None
+    if not files or all("/" in name for name in files.images):
+        try:
             return load(source)
+        except NoClassesError:
+            return load(source, NO_TARGETS)
+        except NoClassFoldersError:
+            if not files or not files.images:
+                raise
+    masks = masks_among(files.images)
+    names = tuple(name for name in files.images if name not in masks) if masks else files.images
     return Examples(
-        names=files.images,
-        targets=np.zeros(len(files.images), "int32"),
-        class_names=(_NO_CLASS,),
+        names=names,
+        targets=np.zeros(len(names), "int32"),
+        class_names=NO_CLASSES,
         source=str(folder),
-        **fields_of_files(folder, files.images),
-        ignored=files.ignored,
+        **fields_of_files(folder, names),
+        ignored=+Counter({**files.ignored, "mask": len(masks)}),
         target_kind=NO_TARGETS,
     )
 

@@ -33,8 +33,14 @@ Keys = dict[tuple[str, str], str]
 
 def has_masks(folder: AnyPath) -> bool:
     """Returns whether a folder has images and masks of the same names, one mask for most images."""
-    images, masks = _files(to_path(folder))
+    images, masks = _files(find_files(folder).images)
     return bool(images) and 2 * len(images.keys() & masks.keys()) > len(images)
+
+
+def masks_among(names: Sequence[str]) -> frozenset[str]:
+    """Returns the files in folders of masks, or none if no image has a mask of its name."""
+    images, masks = _files(names)
+    return frozenset(masks.values() if images.keys() & masks.keys() else ())
 
 
 def load_masks(folder: AnyPath) -> Examples:
@@ -52,7 +58,7 @@ def load_masks(folder: AnyPath) -> Examples:
         ValueError: If an image has no mask or a mask no image, or the classes are not described.
     """
     folder = to_path(folder)
-    images, masks = _files(folder)
+    images, masks = _files(find_files(folder).images)
     if not images or not masks:
         raise ValueError(
             "`data` must be a folder with images and masks in two folders for the task "
@@ -114,10 +120,10 @@ def partner_key(parts: Sequence[str], without: Collection[str] = ()) -> tuple[st
     return split, "/".join([*other_folders, PurePosixPath(file).stem])
 
 
-def _files(folder: AnyPath) -> tuple[Keys, Keys]:
+def _files(all_names: Sequence[str]) -> tuple[Keys, Keys]:
     """Returns the images and the masks by `partner_key`, without the folder of all of them."""
     files_by_kind: tuple[Keys, Keys] = {}, {}
-    for name in find_files(folder).images:
+    for name in all_names:
         parts = PurePosixPath(name).parts
         lower_parts = [part.lower() for part in parts[:-1]]
         for (folder_names, _), files in zip(_KINDS, files_by_kind, strict=True):
