@@ -279,6 +279,7 @@ def test_a_run_is_verified_on_what_it_held_out(run: Path, tmp_path: Path) -> Non
     assert done.results[0].accuracy == pytest.approx(report["accuracy"], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_thresholds_are_chosen_on_images_that_were_not_trained_on(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,7 +133,7 @@ def load(model: Path) -> object:
 
 
 @needs_ray
-@pytest.mark.parametrize("options", [(), ("--embed",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("--embed",), marks=pytest.mark.slow)])
 def test_rows_are_those_of_the_command_to_the_bit(
     model: Path, photos: Path, tmp_path: Path, ray: None, options: tuple[str, ...]
 ) -> None:

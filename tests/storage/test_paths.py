@@ -63,7 +63,9 @@ def test_every_source_contains_the_same(sources) -> None:
         assert found.places()[0] == f"{source}/{found.names[0]}"
 
 
-@pytest.mark.parametrize("sources", ["folder", "masks", "voc"], indirect=True)
+@pytest.mark.parametrize(
+    "sources", ["folder", "masks", pytest.param("voc", marks=pytest.mark.slow)], indirect=True
+)
 def test_every_source_makes_the_same_batches(sources) -> None:
     task, folder, others = sources
     batches = []

@@ -168,6 +168,7 @@ def test_run_in_the_data_folder_is_no_class(config: RunConfig, photos: Path, tra
     assert Run(photos / "runs" / "second").labels.read_text().split() == ["ant", "bee", "cow"]
 
 
+@pytest.mark.slow
 def test_few_images_are_trained_on_for_more_epochs(
     photos: Path, nano: str, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

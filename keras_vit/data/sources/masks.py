@@ -163,7 +163,7 @@ def _read_classes(folder: AnyPath, masks: np.ndarray) -> tuple[tuple[str, ...], 
         if len({value for _, value in pairs}) < len(pairs):
             raise ValueError("two classes have the same color")
         colors = [value for _, value in pairs if isinstance(value, tuple)]
-        if not all(0 <= part <= 255 for color in colors for part in color):
+        if not all(len(color) == 3 and 0 <= min(color) <= max(color) <= 255 for color in colors):
             raise ValueError("a color must have three numbers from 0 to 255")
     names = [name for name, _ in pairs if not _VOID.fullmatch(name)]
     if not 2 <= len(names) <= MAX_CLASSES or len({name for name, _ in pairs}) < len(pairs):
@@ -201,10 +201,7 @@ def _colored(lines: Sequence[str]) -> Classes:
 def _labelmap(lines: Sequence[str]) -> Classes:
     """Reads CVAT's lines of `label:red,green,blue:parts:actions`."""
     rows = [line.split(":") for line in lines if line.strip() and not line.startswith("#")]
-    colors = [tuple(map(int, row[1].split(","))) for row in rows]
-    if any(len(color) != 3 for color in colors):
-        raise ValueError("a color must have three numbers from 0 to 255")
-    return [(row[0].strip(), color) for row, color in zip(rows, colors, strict=True)]  # type: ignore[misc]
+    return [(row[0].strip(), tuple(map(int, row[1].split(",")))) for row in rows]  # type: ignore[misc]
 
 
 _DESCRIPTIONS = {"class_dict.csv": _colored, "labelmap.txt": _labelmap, "classes.txt": _listed}

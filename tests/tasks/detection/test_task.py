@@ -85,6 +85,7 @@ def test_detection_passes_a_command(
     assert code == 0, message
 
 
+@pytest.mark.slow
 def test_classes_of_other_data_are_matched_by_name(run: Path, rectangles: Path) -> None:
     model, examples = Run(run).model(), load_boxes(rectangles)
     names = examples.class_names[::-1]
