@@ -72,7 +72,9 @@ def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Exampl
                 return load_folder(path)
             except NoClassFoldersError as error:
                 if has_masks(path):
-                    raise type(error)(f"{error}. For masks, use `--task segmentation`") from error
+                    raise NoClassFoldersError(
+                        f"{error}. For masks, use `--task segmentation`"
+                    ) from error
                 path, tables = inner_tables(path)
                 if not tables:
                     raise
