@@ -339,6 +339,7 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
     An image is a path, or a `StoredFile` in object storage or packed shards.
     """
     from keras_vit.data.sources.load import load
+    from keras_vit.data.sources.masks import without_masks
     from keras_vit.data.target_kinds import NO_TARGETS
     from keras_vit.storage.find_files import find_files
     from keras_vit.storage.paths import StoredFile, StoredFiles, fields_of_files, is_local, to_path
@@ -358,7 +359,11 @@ def find_images(sources: Sequence[str | Path]) -> list[Any]:
         elif not (path := to_path(source)).is_dir():
             images.append(str(source))
         else:
-            fields = fields_of_files(path, find_files(path).images)
+            found = find_files(path).images
+            names = without_masks(found)
+            if len(names) < len(found):
+                print(f"Note: masks left out: {len(found) - len(names)}.", file=sys.stderr)
+            fields = fields_of_files(path, names)
             images += fields["paths"] if is_local(path) else stored(fields["encoded"])
     if not images:
         raise ValueError(

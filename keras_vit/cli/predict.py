@@ -285,6 +285,12 @@ def _write(
         names_hash.update(f"{image}\0".encode(errors="surrogateescape"))
     identity |= {"images_sha256": names_hash.hexdigest(), "columns": "|".join(table.columns)}
     with output_folder.writing(folder, "predict") if write_pictures else contextlib.nullcontext():
+        others = [p for p in folder.glob("[!.]*") if not p.name[:5].isdecimal()]
+        if write_pictures and others:
+            raise ValueError(
+                f"`--to` must have another name, since {folder}/ for its pictures contains other "
+                f"files. Received: --to {to}, with {others[0]}"
+            )
         failed = prediction_table.write_table(to, table.columns, len(images), rows_from, identity)
     outputs = f"{to} and {folder}/" if write_pictures else str(to)
     print(f"Written: {outputs} ({len(images)} images, {failed} of which cannot be read)")

@@ -120,14 +120,14 @@ def _write_json(path: Path, columns: list[str], rows: Iterable[Row]) -> None:
 
 
 def _write_parquet(path: Path, columns: list[str], rows: Iterable[Row]) -> None:
-    import pyarrow
     from pyarrow import parquet
+
+    from keras_vit.export.ray_engine import arrow_table
 
     row_list = list(rows)
     for row in row_list:
         row["file"] = row["file"].encode(errors="backslashreplace").decode()
-    cells = {name: pyarrow.array([row.get(name) for row in row_list]) for name in columns}
-    parquet.write_table(pyarrow.table(cells), path)
+    parquet.write_table(arrow_table(row_list, columns), path)
 
 
 def _join_text(parts: list[Path], path: Path, prefix: str = "") -> None:
@@ -163,7 +163,6 @@ def _join_parquet(
     unified = pyarrow.unify_schemas(schemas, promote_options="permissive")
     single = pyarrow.float32()
     types = {"double": single, "list<element: double>": pyarrow.list_(single)}
-    types["null"] = pyarrow.string()
     fields = [(field.name, types.get(str(field.type), field.type)) for field in unified]
     schema = pyarrow.schema(fields, identity)
     with parquet.ParquetWriter(path, schema) as writer:

@@ -87,25 +87,13 @@ class BatchPredictor:
         return self._predict(images, self._batch_size)
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> Any:
-        import pyarrow
-
         predictions = self.predictions(batch.get("bytes", batch["file"]))
         rows = [
             row
             for file, prediction in zip(batch["file"], predictions, strict=True)
             for row in self._table.rows(str(file), prediction)
         ]
-        columns = self._table.columns
-        table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
-        # A column without values in this batch has the type that it has in others.
-        types = dict.fromkeys(_TEXTS, pyarrow.string())
-        types |= {"set_size": pyarrow.int64(), "in_distribution": pyarrow.bool_()}
-        types["embedding"] = pyarrow.list_(pyarrow.float64())
-        for index, name in enumerate(columns):
-            if table[index].type == pyarrow.null():
-                kind = types.get(name.rstrip("_0123456789"), pyarrow.float64())
-                table = table.set_column(index, name, pyarrow.nulls(len(rows), kind))
-        return table
+        return arrow_table(rows, self._table.columns)
 
 
 class _ListPredictor(BatchPredictor):
@@ -116,6 +104,21 @@ class _ListPredictor(BatchPredictor):
         for index, images in enumerate(batch["images"]):
             predictions[index] = list(self.predictions(images))
         return {"predictions": predictions}
+
+
+def arrow_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
+    """Returns rows as a `pyarrow.Table`; columns without values have the types of their values."""
+    import pyarrow
+
+    table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+    types = dict.fromkeys(_TEXTS, pyarrow.string())
+    types |= {"set_size": pyarrow.int64(), "in_distribution": pyarrow.bool_()}
+    types["embedding"] = pyarrow.list_(pyarrow.float64())
+    for index, name in enumerate(columns):
+        if table[index].type == pyarrow.null():
+            kind = types.get(name.rstrip("_0123456789"), pyarrow.float64())
+            table = table.set_column(index, name, pyarrow.nulls(len(rows), kind))
+    return table
 
 
 def connect(address: str | None = None) -> None:

@@ -112,8 +112,9 @@ class Comparison:
 
     def _rows(self) -> list[list[str]]:
         rows = self._class_rows() if self.reports else []
-        for name in self.results[0].scores:
-            rows.append([name, *(f"{c.scores[name]:.4g}" for c in self.results)])
+        for name in dict.fromkeys(name for c in self.results for name in c.scores):
+            values = (c.scores.get(name) for c in self.results)
+            rows.append([name, *("-" if v is None else f"{v:.4g}" for v in values)])
         rows += [[title, *map(cell, self.results)] for title, cell in _COST.items()]
         if self.reports:
             minutes = (decimal(c.minutes_to(GOOD), 1) for c in self.results)

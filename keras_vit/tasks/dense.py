@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from keras_vit.tasks.task import Details, Evaluation, Predictions, Table, Task, 
 from keras_vit.visualization.drawing import save_figure, shorten, show, tiles
 
 SHOWN = 8  # images
+_MAX_NAME = 150  # bytes of a picture's name; file systems allow 255 with all endings
 _MAX_SCORE_LOSS = 0.005  # by quantization or reduced precision
 
 
@@ -174,7 +176,8 @@ class PictureTable(Table):
 
     def write_pictures(self, folder: Path, number: int, file: Any, found: Any) -> None:
         """Writes the pictures of an image, numbered and named as its path or stored file."""
-        stem = f"{number:05d}_{Path(str(file)).stem}"
+        name = os.fsencode(Path(str(file)).stem)[:_MAX_NAME].decode(errors="ignore")
+        stem = f"{number:05d}_{name}"
         for end, picture in (self.pictures(file, found) if found.ok else {}).items():
             with files.atomic_path(folder / f"{stem}{end}") as temporary:
                 picture.save(temporary)

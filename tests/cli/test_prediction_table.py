@@ -17,7 +17,9 @@ from pyarrow import parquet
 from keras_vit.cli import prediction_table
 from keras_vit.export import Prediction
 from keras_vit.export.load import Embeddings
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.prediction import Scores, optional_cells
+from keras_vit.tasks.detection.prediction import DetectionPrediction, ObjectTable
 
 pytestmark = pytest.mark.tensorflow
 
@@ -55,6 +57,14 @@ def test_every_class_has_a_column() -> None:
     row = table.rows("a.jpg", GOOD)[0]
     assert list(row) == table.columns
     assert [row[f"probability_{name}"] for name in LABELS] == [0.25, 0.625, 0.125]
+
+
+def test_numbers_of_a_table_without_objects_are_numbers(tmp_path: Path) -> None:
+    table = ObjectTable(Preprocessing())
+    rows = table.rows("a.jpg", DetectionPrediction((), lambda _: np.zeros((0, 6)), "damaged"))
+    write(tmp_path / "found.parquet", table.columns, rows, 1)
+    types = parquet.read_schema(tmp_path / "found.parquet").types
+    assert list(map(str, types)) == ["string", "string", *["float"] * 5, "string"]
 
 
 def test_labels_that_are_present_are_named() -> None:
@@ -228,6 +238,6 @@ def test_columns_of_parquet_have_the_types_of_their_values(
         "float",
         "list<element: float>",
         "string",
-        "string",
+        "float",
     )
     assert tuple(map(str, table.schema.types)) == types

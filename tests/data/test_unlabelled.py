@@ -105,6 +105,14 @@ def test_images_to_predict_need_neither_labels_nor_training_images(
     assert find_images([tmp_path / "new.csv"]) == paths
 
 
+def test_masks_are_not_predicted(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, ["images/a.jpg", "images/b.jpg", "masks/a.jpg"])
+    assert find_images([tmp_path]) == [str(tmp_path / f"images/{n}.jpg") for n in "ab"]
+    assert "Note: masks left out: 1." in capsys.readouterr().err
+
+
 def test_other_sources_are_those_of_load() -> None:
     assert len(load_images("digits")) == 1797
     with pytest.raises(ValueError, match="`data` must be a folder of class folders"):

@@ -88,6 +88,12 @@ def test_table_has_no_training_speed_of_one_epoch() -> None:
     assert cells(text, "images/s in training") == ["-", "- (one epoch)"]
 
 
+def test_scores_of_one_model_alone_have_a_row() -> None:
+    first, second = (entry(name, 9, ("a",), scores={name: 0.5}) for name in ("AP", "AP50"))
+    text = Comparison((first, second), (), {}).markdown()
+    assert [cells(text, name) for name in ("AP", "AP50")] == [["0.5", "-"], ["-", "0.5"]]
+
+
 @pytest.mark.slow
 def test_models_of_other_images_are_not_compared(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

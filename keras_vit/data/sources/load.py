@@ -16,7 +16,7 @@ from keras_vit.data.inventory import UNNAMED
 from keras_vit.data.sources.csv_table import NoClassesError, load_table
 from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
 from keras_vit.data.sources.hf import load_hf
-from keras_vit.data.sources.masks import has_masks, masks_among
+from keras_vit.data.sources.masks import has_masks, without_masks
 from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
 from keras_vit.data.target_kinds import NO_CLASSES, NO_TARGETS, TargetKind
@@ -104,15 +104,14 @@ def load_images(source: str | os.PathLike[str]) -> Examples:
         except NoClassFoldersError:
             if not files or not files.images:
                 raise
-    masks = masks_among(files.images)
-    names = tuple(name for name in files.images if name not in masks) if masks else files.images
+    names = without_masks(files.images)
     return Examples(
         names=names,
         targets=np.zeros(len(names), "int32"),
         class_names=NO_CLASSES,
         source=str(folder),
         **fields_of_files(folder, names),
-        ignored=+Counter({**files.ignored, "mask": len(masks)}),
+        ignored=+Counter({**files.ignored, "mask": len(files.images) - len(names)}),
         target_kind=NO_TARGETS,
     )
 

@@ -37,10 +37,11 @@ def has_masks(folder: AnyPath) -> bool:
     return bool(images) and 2 * len(images.keys() & masks.keys()) > len(images)
 
 
-def masks_among(names: Sequence[str]) -> frozenset[str]:
-    """Returns the files in folders of masks, or none if no image has a mask of its name."""
+def without_masks(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the files without those in folders of masks, if any image has a mask of its name."""
     images, masks = _files(names)
-    return frozenset(masks.values() if images.keys() & masks.keys() else ())
+    omitted = set(masks.values() if images.keys() & masks.keys() else ())
+    return tuple(name for name in names if name not in omitted)
 
 
 def load_masks(folder: AnyPath) -> Examples:

@@ -56,7 +56,8 @@ def class_scores(report: SegmentationReport) -> Figure:
     """Draws the IoU of each class, the lowest first."""
     rows = sorted((row for row in report.per_class if row.pixels), key=lambda row: row.iou)
     figure, axes = plots(6.0, 0.25 * len(rows) + 1.0)
-    axes.barh([shorten(row.name) for row in rows], [row.iou for row in rows], color=GRAY)
+    axes.barh(range(len(rows)), [row.iou for row in rows], color=GRAY)
+    axes.set_yticks(range(len(rows)), [shorten(row.name) for row in rows])
     axes.set(xlim=(0, 1), xlabel=f"IoU (mean {report.mean_iou:.3f})")
     axes.invert_yaxis()
     return figure

@@ -27,6 +27,12 @@ def test_figures_are_drawn() -> None:
     assert len(figures.class_scores(report).axes) == 1
 
 
+def test_each_class_has_a_bar_even_if_names_begin_alike() -> None:
+    names = tuple(f"a name that is longer than a label of an axis {end}" for end in "abc")
+    report = SegmentationReport.of(names, [(MASK, MASK)])
+    assert len(figures.class_scores(report).axes[0].get_yticklabels()) == 3
+
+
 def test_classes_have_different_colors() -> None:
     for classes in (2, 11, 25, 150):
         assert len(np.unique(figures.palette(classes), axis=0)) == classes

@@ -20,6 +20,24 @@ def test_pictures_are_not_written_into_a_folder_of_the_user(tmp_path: Path) -> N
         _write(tmp_path / "photos.csv", ShareTable(["ground"]), [], iter, {})
 
 
+def test_pictures_are_not_written_into_a_run(tmp_path: Path) -> None:
+    for name in ("config.yaml", "last.keras"):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / name).touch()
+    with pytest.raises(ValueError, match=r"run/ for its pictures contains other files"):
+        _write(tmp_path / "run.csv", ShareTable(["ground"]), [], iter, {})
+
+
+def test_pictures_of_images_with_long_names(tmp_path: Path) -> None:
+    image = tmp_path / f"{'ü' * 125}.png"
+    PIL.Image.new("RGB", (8, 8)).save(image)
+    found = SegmentationPrediction(np.zeros((2, 2, 1), "f"), Preprocessing((8, 8), class_names=("a",)))
+    ShareTable(["a"]).write_pictures(tmp_path / "found", 1, image, found)
+    assert sorted(path.name for path in (tmp_path / "found").iterdir()) == [
+        f"00001_{'ü' * 75}{end}" for end in (".png", "_overlay.jpg")
+    ]
+
+
 def test_borders_of_padded_images_have_no_share(tmp_path: Path) -> None:
     PIL.Image.new("RGB", (128, 64)).save(tmp_path / "a.png")
     preprocessing = Preprocessing((32, 32), resize="pad", class_names=("border", "image"))
