@@ -31,7 +31,9 @@ def test_pictures_are_not_written_into_a_run(tmp_path: Path) -> None:
 def test_pictures_of_images_with_long_names(tmp_path: Path) -> None:
     image = tmp_path / f"{'ü' * 125}.png"
     PIL.Image.new("RGB", (8, 8)).save(image)
-    found = SegmentationPrediction(np.zeros((2, 2, 1), "f"), Preprocessing((8, 8), class_names=("a",)))
+    found = SegmentationPrediction(
+        np.zeros((2, 2, 1), "f"), Preprocessing((8, 8), class_names=("a",))
+    )
     ShareTable(["a"]).write_pictures(tmp_path / "found", 1, image, found)
     assert sorted(path.name for path in (tmp_path / "found").iterdir()) == [
         f"00001_{'ü' * 75}{end}" for end in (".png", "_overlay.jpg")
