@@ -40,7 +40,7 @@ class Boxes(TargetKind):
         dropped: Reason for each dropped box, with its file.
     """
 
-    dense, column = True, "objects"
+    dense, column, unit = True, "objects", "objects"
 
     def __init__(self, dropped: Sequence[str] = ()) -> None:
         self.dropped = dropped
@@ -85,6 +85,11 @@ class Boxes(TargetKind):
     def counts(self, examples: Examples) -> np.ndarray:
         """Returns the number of images with each class (K,)."""
         return self.indicators(examples).sum(axis=0, dtype=np.int64)
+
+    def unit_counts(self, examples: Examples) -> np.ndarray:
+        """Returns the number of objects of each class (K,)."""
+        rows = np.concatenate([np.zeros((0, 6)), *(target.rows for target in examples.targets)])
+        return np.bincount(rows[:, 4].astype(int), minlength=len(examples.class_names))
 
     def with_classes(self, examples: Examples, class_names: tuple[str, ...]) -> Examples:
         """Returns the dataset with the classes of a model, which must have those that occur."""

@@ -32,7 +32,7 @@ class DatasetReport:
 
     Args:
         source: Data source.
-        counts: Number of usable images of each class, or of pixels if the targets are masks.
+        counts: Number of usable images of each class, or of its pixels or objects.
         audit: Unusable images and duplicates.
         leaks: Images with the same content, or of the same photograph, in several splits of the
             source.
@@ -45,7 +45,8 @@ class DatasetReport:
         refused: Reason why the data cannot be trained on; empty if there is none.
         ignored_pixels: Number of pixels without a class, if the targets are masks.
         images: Number of usable images; None for a dataset with one class per image.
-        without_class: Number of usable images without any class, in a multi-label dataset.
+        without_class: Number of usable images without any class or object; None for other datasets.
+        unit: What `counts` contains: images, pixels or objects.
         notes: Notes on how the source was read.
 
     Examples:
@@ -66,6 +67,7 @@ class DatasetReport:
     ignored_pixels: int = 0
     images: int | None = None
     without_class: int | None = None
+    unit: str = "images"
     notes: tuple[str, ...] = ()
     twin_classes: tuple[tuple[str, ...], ...] = ()
     cut_off: str = ""
@@ -90,8 +92,9 @@ class DatasetReport:
         """Returns the report as text."""
         total = sum(self.counts.values()) if self.images is None else self.images
         number = f"{len(self.counts)} classes of " if self.counts else ""
-        lines = [*self.notes, f"{total} images in {number}{self.source}"]
-        denominator = max(sum(self.counts.values()) if self.without_class is None else total, 1)
+        counted = "" if self.unit == "images" else f"; {self.unit} of each class:"
+        lines = [*self.notes, f"{total} images in {number}{self.source}{counted}"]
+        denominator = max(total if self.unit == "images" else sum(self.counts.values()), 1)
         if not self.audit.inventory.complete:
             lines += [f"  {line}" for line in self.audit.inventory.text().splitlines()]
         if 0 < len(self.counts) <= 100:
@@ -114,7 +117,8 @@ class DatasetReport:
                 f"images rotated according to their EXIF orientation: {self.audit.oriented}"
             )
         parts = [self.audit.text(), self.audit.remedy(self.source) if self.audit.bad else ""]
-        rare = "Classes below a tenth of the largest class (see class_weights=balanced)"
+        hint = "" if self.unit == "objects" else " (see class_weights=balanced)"
+        rare = f"Classes below a tenth of the largest class{hint}"
         parts += sections(
             (
                 "Duplicate images in several splits",
@@ -153,7 +157,8 @@ class DatasetReport:
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         audit = content.pop("audit")
         if self.images is None:
-            del content["images"], content["without_class"], content["ignored_pixels"]
+            for name in ("images", "without_class", "ignored_pixels", "unit"):
+                del content[name]
         return {
             **content,
             "rare": self.rare,
@@ -198,10 +203,11 @@ def check(
     splits = dict(zip(examples.names, examples.splits, strict=True)) if examples.splits else {}
     groups = (*found.duplicates, *found.twins)
     leaks = [group for group in groups if len({*map(splits.get, group)}) > 1]
-    pixels = usable.kind.pixels(usable)
-    counts = usable.class_counts() if pixels is None else pixels
-    classified = isinstance(usable.kind, (ClassIndex, MultiHot))  # other tasks use whole images
-    counted = classified or pixels is not None
+    kind = usable.kind
+    counts = kind.unit_counts(usable)
+    classified = isinstance(kind, (ClassIndex, MultiHot))  # other tasks use whole images
+    counted = classified or kind.unit != "images"
+    may_lack_classes = usable.multi_label or kind.unit == "objects"
     refused = ""
     try:
         split(usable, found.digests, found.twins)
@@ -217,9 +223,12 @@ def check(
         flat=tuple(name for name in usable.names if ranges[name][0] == ranges[name][1]),
         dark=tuple(name for name in usable.names if ranges[name][0] < ranges[name][1] <= _MAX_DARK),
         refused=refused,
-        ignored_pixels=0 if pixels is None else int(sides.prod(axis=1).sum() - pixels.sum()),
-        images=None if isinstance(usable.kind, ClassIndex) else len(usable),
-        without_class=int((~usable.targets.any(axis=1)).sum()) if usable.multi_label else None,
+        ignored_pixels=int(sides.prod(axis=1).sum() - counts.sum()) if kind.unit == "pixels" else 0,
+        images=None if isinstance(kind, ClassIndex) else len(usable),
+        without_class=int((~kind.indicators(usable).any(axis=1)).sum())
+        if may_lack_classes
+        else None,
+        unit=kind.unit,
         notes=examples.notes,
         twin_classes=examples.similar_class_names(),
         cut_off=cut_off(found.sizes, Preprocessing()) if classified else "",

@@ -33,7 +33,7 @@ class Masks(TargetKind):
         ignored: Further values, of pixels without a class. 255 is one unless it is in `values`.
     """
 
-    dense, column = True, "mask"
+    dense, column, unit = True, "mask", "pixels"
 
     def __init__(
         self, values: Sequence[int | tuple[int, int, int]], ignored: Sequence[Any] = ()
@@ -87,7 +87,7 @@ class Masks(TargetKind):
             return str(error)
         return size_mismatch("the mask has another size than the image", mask_sides, sides)
 
-    def pixels(self, examples: Examples) -> np.ndarray:
+    def unit_counts(self, examples: Examples) -> np.ndarray:
         """Returns the number of pixels of each class (K,)."""
         counts = np.zeros(256, np.int64)
         for target in examples.targets:

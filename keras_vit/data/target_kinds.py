@@ -30,6 +30,8 @@ class TargetKind:
     dense = False
     #: Column of the targets in the CSV file of a split.
     column = "label"
+    #: What a class is counted in.
+    unit = "images"
 
     def checked(self, targets: Any, class_names: Sequence[str]) -> np.ndarray:
         """Returns the targets as an array, or raises `ValueError`."""
@@ -68,9 +70,9 @@ class TargetKind:
         """Returns the number of images of each class (K,)."""
         return np.zeros(len(examples.class_names), np.int64)
 
-    def pixels(self, examples: Examples) -> np.ndarray | None:
-        """Returns the number of pixels of each class (K,), or None for targets of whole images."""
-        return None
+    def unit_counts(self, examples: Examples) -> np.ndarray:
+        """Returns the number of units, such as pixels, of each class (K,)."""
+        return self.counts(examples)
 
     def agree(self, targets: np.ndarray) -> bool:
         """Returns whether the targets of identical images are equal."""

@@ -114,7 +114,7 @@ class Segmentation(DenseTask):
         arguments.one_of("loss", loss, ("softmax", "softmax_dice"))
         weights = None
         if self.config.recipe.class_weights == "balanced":
-            counts = masks_of(training).pixels(training)
+            counts = masks_of(training).unit_counts(training)
             # https://arxiv.org/abs/1606.02147
             weights = (1 / np.log(1.02 + counts / counts.sum())).astype("float32")
         return SegmentationObjective(network, weights, dice=loss == "softmax_dice")

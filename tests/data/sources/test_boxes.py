@@ -9,7 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit.data import Examples
+from keras_vit.data import Examples, check
 from keras_vit.data.boxes import Objects
 from keras_vit.data.sources.boxes import load_boxes
 from tests.export.test_hostile_images import mutated
@@ -104,6 +104,14 @@ def test_every_format_has_the_same_objects(kind: str, tmp_path: Path) -> None:
     }
     assert {target.sides for target in found.targets} == {(20, 30)}
     assert found.notes == ()
+
+
+def test_report_counts_the_objects_of_each_class(tmp_path: Path) -> None:
+    report = check(load_boxes(voc(tmp_path)), progress=False)
+    assert report.counts == {"cat": 1, "dog": 2}
+    lines = report.text().splitlines()
+    assert lines[0] == f"3 images in 2 classes of {tmp_path}; objects of each class:"
+    assert lines[3] == "  1 of the images show none of these classes"
 
 
 def test_splits_have_a_year_and_are_those_of_all_images(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_predict_writes_masks_and_shares(
 def test_data_check_counts_pixels(shapes: Path, call: Call) -> None:
     code, text, _ = call("data", "check", shapes, *TASK)
     assert code == 0
-    assert text.startswith(f"20 images in 2 classes of {shapes}\n  ground")
+    assert text.startswith(f"20 images in 2 classes of {shapes}; pixels of each class:\n  ground")
     shares = [float(line.split()[-1].rstrip("%")) for line in text.splitlines()[1:3]]
     assert sum(shares) == pytest.approx(100, abs=0.2)
     assert shares[0] > 70
