@@ -218,6 +218,13 @@ def predict(
                 "`--to` must end in .csv, .jsonl or .parquet, because results in the format of "
                 f"COCO need a detector. Received: --to {to}"
             )
+        if to and to.suffix == ".json":
+            files_of_ids = {table.image_id(path): path for path in paths}
+            if hidden := [path for path in paths if files_of_ids[table.image_id(path)] != path]:
+                raise ValueError(
+                    "`SOURCE` must contain images of different names for results in the format of "
+                    f"COCO. Received: {hidden[0]} and {files_of_ids[table.image_id(hidden[0])]}"
+                )
         if to:
             failed = _write(to, table, paths, predict, identity)
         else:

@@ -93,6 +93,11 @@ class TransformerBlock(BaseLayer):
     ) -> None:
         super().__init__(autocast=False, **kwargs)
         self.window_size = arguments.optional(arguments.positive_int)("window_size", window_size)
+        if window_size and position_grid is None:
+            raise ValueError(
+                "`position_grid` must be (rows, columns) of the patches with `window_size`. "
+                f"Received: position_grid=None, window_size={window_size}"
+            )
         self.epsilon = arguments.positive("epsilon", epsilon)
         self.layer_scale = layer_scale
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)

@@ -34,6 +34,7 @@ _ANNOTATION_KINDS = {
     r".*\.xml": "Pascal VOC boxes",
     r"(.*/)?_annotations\.(csv|txt)": "a table of boxes",
     rf"(.*/)?({_MASKS})/.*\.(png|gif|bmp|tiff?)": "a mask of pixels",
+    r"packing\.json": "the plan of an interrupted `keras-vit data pack`; run it again",
     r".*\.json": "annotations such as those of labelme",
     r".*\.(xlsx?|ods|parquet)": "a table in a format other than CSV",
     r".*/.*\.(csv|tsv|jsonl)": "a table outside of the folder above all images",

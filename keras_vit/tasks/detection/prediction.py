@@ -139,17 +139,22 @@ class ObjectTable(PictureTable):
             for *box, score, label in self._objects(file, found, SHOWN_SCORE)
         ] or [empty]
 
+    @staticmethod
+    def image_id(file: Any) -> int | str:
+        """Returns the name of an image without suffix, as a number if it is one."""
+        stem = Path(str(file)).stem
+        return int(stem) if stem.isdecimal() else stem
+
     def coco_rows(self, file: Any, found: DetectionPrediction) -> list[dict[str, Any]]:
         """Returns the results of one image in the format of COCO, those of all scores.
 
-        The image is numbered as its file, or named if that is not a number; classes count from 1.
+        Classes count from 1.
 
         Reference: https://cocodataset.org/#format-results
         """
-        stem = Path(str(file)).stem
         return [
             {
-                "image_id": int(stem) if stem.isdecimal() else stem,
+                "image_id": self.image_id(file),
                 "category_id": label + 1,
                 "bbox": [left, top, right - left, bottom - top],
                 "score": score,

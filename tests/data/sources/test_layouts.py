@@ -241,6 +241,10 @@ REFUSED: dict[str, tuple[Files, str]] = {
         {**files("images/1.jpg"), **text("annotations.xml", "<annotations/>")},
         "annotations.xml contains CVAT annotations",
     ),
+    "interrupted packing": (
+        {**text("packing.json", "{}"), **text("files-00000.tfrecord", "")},
+        "packing.json contains the plan of an interrupted `keras-vit data pack`; run it again",
+    ),
     "labelme": (
         {**FLAT, **text("1.json", "{}")},
         "1.json contains annotations such as those of labelme",

@@ -152,6 +152,10 @@ def test_predict_writes_boxes_and_pictures(
     results = json.loads((tmp_path / "found.json").read_text())
     assert {row["image_id"] for row in results} == set(range(24))
     assert {row["category_id"] for row in results} == {1, 2}
+    (tmp_path / "00.png").write_bytes((rectangles / "images" / "0.png").read_bytes())
+    code, _, message = call(*given[:3], tmp_path / "00.png", "--to", tmp_path / "other.json")
+    assert code == 1
+    assert "images of different names" in " ".join(message.split())
     assert call(*given, tmp_path / "found.parquet")[0] == 1
     assert parquet.read_table(tmp_path / "found.parquet").to_pylist()[-1]["message"]
 
