@@ -166,5 +166,5 @@ def test_one_window_is_attention_among_all_patches() -> None:
 def test_side_of_a_window_must_be_positive() -> None:
     with pytest.raises(ValueError, match="`window_size` must be"):
         TransformerBlock(2, 9, window_size=0)
-    with pytest.raises(ValueError, match="`position_grid` must be .* of the patches"):
+    with pytest.raises(ValueError, match=r"`position_grid` must be .* of the patches"):
         TransformerBlock(2, 9, window_size=2)
