@@ -153,7 +153,6 @@ def predict(
     start_keras()
     from keras_vit import export
     from keras_vit.tasks.classification.prediction import BEST, Scores, optional_cells
-    from keras_vit.tasks.task import Table
 
     if server is not None and top > BEST:
         raise ValueError(
@@ -183,7 +182,7 @@ def predict(
             )
             if to:
                 readable = next((answer for answer in predict(paths) if answer.ok), None)
-                table: Table = Scores(further=list(optional_cells(readable) if readable else ()))
+                table: Any = Scores(further=list(optional_cells(readable) if readable else ()))
         else:
             load = functools.partial(load_given_model, classifier=not embed)
             network: Any = load(model, constructor, size) if constructor else model
