@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import sys
 from typing import Annotated, Any
 
 import keras
@@ -293,7 +294,10 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
         array([-1. , -0.6,  1. ], dtype=float32)
     """
     arguments.one_of("data_format", data_format, ("channels_last", "channels_first", None))
-    if not isinstance(x, np.ndarray):
+    tf = sys.modules.get("tensorflow")
+    if tf and isinstance(x, tf.Tensor):  # in tf.data, on any Keras backend
+        x = tf.cast(x, "float32")
+    elif not isinstance(x, np.ndarray):
         x = keras.ops.cast(x, "float32")
     # With one channel, the scale is a scalar for any shape.
     return Preprocessing(channels="grayscale").scale(x)

@@ -150,6 +150,12 @@ def test_preprocess_input_takes_integer_tensors() -> None:
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(preprocess_input(x)), [-1, 1])
 
 
+def test_preprocess_input_runs_in_tf_data_on_any_backend() -> None:
+    tf = pytest.importorskip("tensorflow")
+    dataset = tf.data.Dataset.from_tensors(np.array([0, 255], "uint8")).map(preprocess_input)
+    np.testing.assert_array_equal(next(iter(dataset)), [-1, 1])
+
+
 def test_preprocess_input_rejects_unknown_format() -> None:
     with pytest.raises(ValueError, match=r"`data_format` must be one of .*Did you mean"):
         preprocess_input(np.zeros(3), "channel_last")

@@ -237,7 +237,7 @@ class TFLiteConverter:
             # The converter calibrates with an interpreter that TensorFlow reports as deprecated.
             warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated")
             content = converter.convert()
-        if not self._preprocessing.class_names:
+        if self._exported.task.output != "probabilities" or not self._preprocessing.class_names:
             return content
         return tflite_metadata.add(content, self._preprocessing, self._exported.network.name)
 

@@ -80,11 +80,10 @@ def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
 
 
 def to_bfloat16(model: keras.Model) -> keras.Model:
-    """Copies a model to compute matrix products in bfloat16 and the classifier in float32."""
-    layers = list(layers_of(model))
-    if any(layer.compute_dtype == "bfloat16" for layer in layers):
+    """Copies a model to compute matrix products in bfloat16 and the outputs in float32."""
+    if any(layer.compute_dtype == "bfloat16" for layer in layers_of(model)):
         return clone(model)
-    last = _final_layers(layers)
+    last = _output_layers(model)
 
     def changed(layer: Any) -> Any:
         if not is_float(layer):
@@ -94,17 +93,19 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
     return clone(model, changed)
 
 
-def _final_layers(layers: list[Any]) -> list[Any]:
-    """Returns the final Dense layers and all layers after them, or an empty list."""
-    kinds = keras.layers
-    without_kernel = (kinds.Activation, kinds.Softmax, kinds.Average, kinds.Identity)
-    end = len(layers)
-    while end and isinstance(layers[end - 1], without_kernel):
-        end -= 1
-    averages = [layer for layer in layers[end:] if isinstance(layer, kinds.Average)]
-    num_heads = max((len(layer.input) for layer in averages), default=1)
-    dense = [i for i in range(end) if isinstance(layers[i], kinds.Dense)][-num_heads:]
-    return layers[dense[0] :] if dense and dense[-1] == end - 1 else []
+def _output_layers(model: keras.Model) -> list[Any]:
+    """Returns the last layers with a kernel, and those without weights up to the output."""
+    found, tensors = [], list(model.outputs)
+    while tensors:
+        operation, node, _ = tensors.pop()._keras_history
+        if isinstance(operation, keras.Model):
+            found += _output_layers(operation)
+        elif not getattr(operation, "weights", None):
+            found.append(operation)
+            tensors += operation._inbound_nodes[node].input_tensors
+        elif hasattr(operation, "kernel"):
+            found.append(operation)
+    return found if any(hasattr(layer, "kernel") for layer in found) else []
 
 
 def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:

@@ -13,7 +13,14 @@ import numpy as np
 
 from keras_vit import arguments
 from keras_vit.models import last_activation
-from keras_vit.models.cloning import clone, clone_layer, is_float, last_layer, layers_of
+from keras_vit.models.cloning import (
+    clone,
+    clone_layer,
+    is_float,
+    last_layer,
+    layers_of,
+    require_graph,
+)
 from keras_vit.models.feature_extractor import FeatureExtractor
 from keras_vit.models.metadata import preprocessing_of
 
@@ -65,6 +72,7 @@ def features(
         >>> tokens[-1].shape
         (3, 5, 96)
     """
+    require_graph(model)
     one_vector = len(model.outputs) == 1 and len(model.output_shape) == 2
     if layers is None and pool is None and one_vector:
         extractor = representation(model)
@@ -92,10 +100,11 @@ def representation(model: keras.Model) -> keras.Model:
         >>> representation(models.build(config)).output_shape
         (None, 96)
     """
-    heads = classifiers(model)
-    last, ending = last_layer(model), last_activation.ending_of(model)
-    is_activation = heads and ending in ("softmax", "sigmoid") and not hasattr(last, "kernel")
-    removed = [*heads, last] if is_activation else heads
+    heads, layers = classifiers(model), list(layers_of(model))
+    behind = layers[layers.index(heads[-1]) :] if heads else []
+    removed = [layer for layer in behind if not isinstance(layer, keras.layers.Average)] + heads
+    if heads and last_activation.ending_of(model) in ("softmax", "sigmoid"):
+        removed.append(last_layer(model))  # may be an operation
 
     def changed(layer: Any) -> Any:
         if any(layer is other for other in removed):

@@ -7,7 +7,13 @@ import dataclasses
 import keras
 import numpy as np
 
-from keras_vit.models.cloning import clone, last_layer, to_float32, without_activation
+from keras_vit.models.cloning import (
+    clone,
+    last_layer,
+    require_graph,
+    to_float32,
+    without_activation,
+)
 from keras_vit.models.metadata import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 
@@ -86,6 +92,7 @@ def ending_of(model: keras.Model) -> str:
 
 
 def _check(model: keras.Model, preprocessing: Preprocessing) -> None:
+    require_graph(model)
     if len(model.inputs) != 1 or len(model.outputs) != 1 or len(model.output_shape) != 2:
         raise ValueError(
             "`model` must accept one batch of images and return one score per class, (B, "

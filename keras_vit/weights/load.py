@@ -23,7 +23,7 @@ from keras_vit.weights.positions import PATCH_POSITIONS, POSITIONS
 from keras_vit.weights.resolve import read_checkpoint
 
 # Fields that change the outputs for the same weights: a difference is reported, not an error.
-_COMPUTED = ("gelu", "epsilon", "pooling", "norm_after_pooling")
+_COMPUTED = ("gelu", "epsilon", "pooling", "norm_after_pooling", "window_size", "global_blocks")
 
 
 def load_weights(
@@ -87,7 +87,7 @@ def load_weights(
         checkpoint.source,
         _rows(checkpoint, shapes, resized, reset, dropped),
         tuple(dict.fromkeys(resized.values())),
-        _differing(config, checkpoint),
+        _differing(config, checkpoint, has_head=any(name.startswith(HEADS) for name in used)),
         tuple(checkpoint.notes.values()),
     )
     for note in [] if report else load_report.notes():
@@ -114,12 +114,15 @@ def _check_architecture(
         )
 
 
-def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, str]:
+def _differing(config: models.ViTConfig, checkpoint: Checkpoint, has_head: bool) -> dict[str, str]:
     """Describes each `ViTConfig` field in which the model differs from the checkpoint."""
     ours, theirs = config.get_config(), checkpoint.inferred
     fields = [name for name in _COMPUTED if theirs.get(name, ours[name]) != ours[name]]
     if config.pooling == "none":  # the model returns the tokens, before any pooling
         fields = [name for name in fields if "pooling" not in name]
+    activation = "classifier_activation"
+    if has_head and {ours[activation], theirs.get(activation)} == {"softmax", "sigmoid"}:
+        fields.append(activation)
     return {
         name: f"The model has {name}={ours[name]!r}, not {theirs[name]!r} as in {checkpoint.source}"
         for name in fields

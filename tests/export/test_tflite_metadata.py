@@ -15,7 +15,7 @@ from tensorflow.lite.tools import flatbuffer_utils
 
 from keras_vit.data.decode_and_resize import decode, resize_and_crop
 from keras_vit.export import load_predictor, tflite, tflite_metadata
-from tests.export.conftest import LABELS, PREPROCESSING
+from tests.export.conftest import LABELS, PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
 
@@ -80,6 +80,13 @@ def test_a_file_says_what_goes_in_and_what_comes_out(exported: dict[str, Path]) 
     assert probabilities.table(3).number(0) == 1  # numbers
     (labels,) = probabilities.tables(6)
     assert (labels.text(0), labels.number(2)) == ("labels.txt", 2)  # of the axis
+
+
+def test_a_file_of_numbers_is_not_described_as_a_classifier(tmp_path: Path) -> None:
+    preprocessing = dataclasses.replace(PREPROCESSING, task="regression")
+    path = tflite.write(tiny(preprocessing, classifier_activation=None), tmp_path / "a.tflite")
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(path.read_bytes()))
+    assert tflite_metadata.FIELD not in [entry.name.decode() for entry in model.metadata]
 
 
 @pytest.mark.parametrize(("channels", "expected"), [("rgb", 1), ("grayscale", 2), ("bgr", 0)])

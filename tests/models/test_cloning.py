@@ -12,6 +12,8 @@ from keras_vit.models.cloning import (
     to_bfloat16,
     to_float32,
 )
+from keras_vit.models.detector import Detector
+from keras_vit.zoo import ViTMicro4
 from tests.helpers import normal, numpy, randomise, tiny_model
 
 IMAGES = normal(2, 15, 14, 3)
@@ -113,6 +115,20 @@ def test_what_answers_stays_in_float32() -> None:
     assert not [layer for layer in layers_of(features) if computes_float32(layer)]
     mixed = to_bfloat16(nested("mixed_bfloat16"))
     assert computes_float32(mixed.layers[-1])
+
+
+def test_numbers_and_boxes_stay_in_float32() -> None:
+    backbone = ViTMicro4(weights=None, include_top=False, input_shape=(32, 64, 3))
+    half = to_bfloat16(Detector(backbone, 2))
+    kept = {layer.name for layer in layers_of(half) if computes_float32(layer)}
+    assert kept >= {"boxes_last", "scores_last", "boxes_8", "boxes_32", "cells", "objects"}
+    assert not kept & {"boxes_1", "scores_1_relu", "level_32_norm", "block_03"}
+    encoder = tiny_model(classes=0)
+    years = keras.layers.Rescaling(10.0, 2024.0)(keras.layers.Dense(1)(encoder.output))
+    half = to_bfloat16(keras.Model(encoder.input, years))
+    assert [layer.name for layer in layers_of(half) if computes_float32(layer)] == [
+        layer.name for layer in half.layers[-2:]
+    ]
 
 
 def computes_float32(layer: keras.layers.Layer) -> bool:

@@ -9,6 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.models import FeatureExtractor, features, preprocessing_of
 from keras_vit.models.features import representation
+from keras_vit.models.last_activation import with_probabilities
 from tests.helpers import assert_close, normal, numpy, randomise, tiny_model
 
 IMAGES = normal(5, 15, 14, 3)
@@ -124,6 +125,27 @@ def test_features_that_are_not_there(arguments: dict[str, Any], message: str) ->
 def test_features_of_a_class_token_that_is_not_there() -> None:
     with pytest.raises(ValueError, match="`pool` must be 'gap' or 'all' if the model has no"):
         features(tiny_model(class_token=False, pooling="gap"), IMAGES, pool="token")
+
+
+def test_features_of_a_model_of_numbers_have_no_unit() -> None:
+    encoder = tiny_model(classes=0)
+    numbers = keras.layers.Rescaling(100.0, 2000.0)(keras.layers.Dense(2)(encoder.output))
+    found = features(keras.Model(encoder.input, numbers), IMAGES)
+    np.testing.assert_allclose(found, numpy(encoder(IMAGES)), atol=1e-5)  # measured: 1e-6
+
+
+def test_subclassed_models_are_refused() -> None:
+    class Own(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = tiny_model()
+
+        def call(self, x: Any) -> Any:
+            return self.network(x)
+
+    for function in (lambda model: features(model, IMAGES), with_probabilities):
+        with pytest.raises(ValueError, match=r"`model` must be a built functional .*type Own"):
+            function(Own())
 
 
 def test_representation_leaves_the_model_alone() -> None:

@@ -183,6 +183,20 @@ def test_a_model_that_computes_otherwise_is_noted(tmp_path: Path) -> None:
     assert load(square_model(classes=0, pooling="none"), path).differing == {}
 
 
+def test_other_activations_and_windows_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    square_model(classifier_activation="sigmoid", window_size=2, global_blocks=1).save(path)
+    with pytest.warns(UserWarning, match="classifier_activation='softmax', not 'sigmoid'"):
+        load_weights(square_model(window_size=2, global_blocks=1), path)
+    report = load_weights(square_model(classifier_activation=None), path, report=True)
+    assert report.differing.keys() == {
+        "window_size",
+        "global_blocks",
+    }  # logits are no other classifier
+    report = load_weights(square_model(classes=3), path, report=True, reset_head=True)
+    assert report.differing.keys() == {"window_size", "global_blocks"}
+
+
 def test_attention_pooling_is_left_out_of_a_model_without(tmp_path: Path) -> None:
     source = tiny_model(pooling="map", class_token=False)
     source.save(tmp_path / "m.keras")
