@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 
 from keras_vit import models
 from keras_vit.export import load_predictor, ray_engine
@@ -66,7 +67,11 @@ def ray() -> Iterator[None]:
     import ray
 
     ray.init("local", num_cpus=2, log_to_driver=False, include_dashboard=False)
+    options = tf.config.optimizer.get_experimental_options()
+    # Graphs are optimized here as in the actors: fused operators may round otherwise.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False} | options)
     ray.shutdown()
 
 

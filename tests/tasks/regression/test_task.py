@@ -46,7 +46,7 @@ def gray(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(gray: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("regression") / "run"
     train = ("train", *TASK, "--data", gray, "--model", "ViTMicro4", "--weights", "none")
-    options = ("--epochs", 7, "--batch-size", 4, "--image-size", 8, "--lr", "0.005")
+    options = ("--epochs", 10, "--batch-size", 4, "--image-size", 8, "--lr", "0.005")
     recipe = ("--set", "warmup_steps=10", "--set", "color_jitter=0")
     assert call_main(*train, *options, *recipe, "--out", out, "--no-tensorboard") == 0
     return out
@@ -54,7 +54,7 @@ def run(gray: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_regression_learns_the_gray_level(run: Path) -> None:
     found = json.loads((run / "evaluation.json").read_text())
-    assert found["r2"] > 0.9  # measured: 0.99
+    assert found["r2"] > 0.9  # measured: 0.997 in float32, 0.967 in bfloat16
     level, multiple = found["per_target"]
     assert (level["name"], multiple["name"]) == ("level", "multiple")
     assert multiple["mae"] == pytest.approx(3.5 * level["mae"], rel=0.5)
