@@ -82,9 +82,8 @@ def _names_and_kinds(folder: AnyPath) -> Iterator[tuple[str, str]]:
     folders: set[str] = set()
     for name, info in infos_below(folder).items():
         *parents, filename = name.split("/")
-        ignored_kind = next(filter(None, map(_ignored_kind, (*parents, filename))), None)
-        if not ignored_kind and is_backup(filename):
-            ignored_kind = _BACKUP
+        kinds = (*map(_ignored_kind, parents), _ignored_kind(filename, is_file=True))
+        ignored_kind = next(filter(None, kinds), None)
         is_image = info.get("image", has_image_suffix(filename))
         yield name, ignored_kind or ("image" if is_image else _suffix(filename))
         if not ignored_kind:
@@ -139,18 +138,17 @@ def _walk(
         yield from _walk(Path(entry.path), f"{name}/", ancestors | {inode}, visits, content_kind)
 
 
-def _ignored_kind(name: str) -> str | None:
-    """Returns the kind of a hidden file or folder or another program's leftover, else None."""
-    return _HIDDEN if name.startswith(".") else leftover(name)
+def _ignored_kind(name: str, *, is_file: bool = False) -> str | None:
+    """Returns the kind of a hidden file or folder, a leftover or a backup copy, else None."""
+    kind = _HIDDEN if name.startswith(".") else leftover(name)
+    return kind or (_BACKUP if is_file and is_backup(name) else None)
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
     """Returns `"image"`, or the reason why a file is not an image."""
     name = entry.name
-    if ignored_kind := _ignored_kind(name):
+    if ignored_kind := _ignored_kind(name, is_file=True):
         return ignored_kind
-    if is_backup(name):
-        return _BACKUP
     try:
         if not stat.S_ISREG(entry.stat().st_mode):
             return _SPECIAL
