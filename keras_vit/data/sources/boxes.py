@@ -16,11 +16,11 @@ from keras_vit.arguments import naming_place, shortlist
 from keras_vit.constants import MAX_YAML
 from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import Examples
-from keras_vit.data.sources.coco import AnnotatedImage, coco_files, read_coco
-from keras_vit.data.sources.masks import Keys, check_partners, checked_splits, partner_key
+from keras_vit.data.sources.coco import AnnotatedImage, coco_files, fields_of_images, read_coco
+from keras_vit.data.sources.masks import Keys, check_partners, partner_key
 from keras_vit.image_conversion.reading import open_image
 from keras_vit.storage.find_files import data_files
-from keras_vit.storage.paths import AnyPath, fields_of_paths, to_path
+from keras_vit.storage.paths import AnyPath, to_path
 
 _YOLO = ("data.yaml", "data.yml", "dataset.yaml")
 _MASKS = {"SegmentationClass", "SegmentationObject"}  # folders of Pascal VOC
@@ -52,7 +52,6 @@ def load_boxes(source: AnyPath) -> Examples:
         names, images = _yolo(yolo_config)
     else:
         names, images = _voc(source)
-    folder = source if source.is_dir() else source.parent
     names, targets, dropped = list(dict.fromkeys(names)), [], []
     for image in images:
         boxes = np.array([box for _, box, *_ in image.objects], np.float32).reshape(-1, 4)
@@ -67,14 +66,11 @@ def load_boxes(source: AnyPath) -> Examples:
             else:
                 rows.append([*box, names.index(name), is_crowd])
         targets.append(Objects(np.array(rows, np.float32).reshape(-1, 6), image.sides))
-    files = fields_of_paths(folder, [image.path for image in images])
     note = f"Dropped {len(dropped)} boxes: {shortlist(dropped, shown=20)}."
     return Examples(
         targets=targets,  # type: ignore[arg-type]
         class_names=tuple(names),
-        source=str(source),
-        **files,
-        splits=checked_splits(files["names"], [image.split for image in images]),
+        **fields_of_images(source, images),
         notes=(note,) if dropped else (),
         target_kind=Boxes(tuple(dropped)),
     )

@@ -146,18 +146,22 @@ def load_coco(source: AnyPath) -> Examples:
     source = to_path(source)
     names, images = read_coco(source, _segmentation)
     names = [name for name in names if name != BACKGROUND]
-    folder = source if source.is_dir() else source.parent
-    files = fields_of_paths(folder, [image.path for image in images])
     empty = sum(not segmentation for image in images for _, segmentation, *_ in image.objects)
     return Examples(
         targets=images,  # type: ignore[arg-type]
         class_names=(BACKGROUND, *names),
-        source=str(source),
-        **files,
-        splits=checked_splits(files["names"], [image.split for image in images]),
+        **fields_of_images(source, images),
         notes=(f"Objects without a segmentation, which are background: {empty}.",) if empty else (),
         target_kind=CocoMasks(names),
     )
+
+
+def fields_of_images(source: AnyPath, images: Sequence[AnnotatedImage]) -> dict[str, Any]:
+    """Returns the fields of `Examples` that name the source, the images and their splits."""
+    folder = source if source.is_dir() else source.parent
+    files = fields_of_paths(folder, [image.path for image in images])
+    splits = checked_splits(files["names"], [image.split for image in images])
+    return {"source": str(source), **files, "splits": splits}
 
 
 def _segmentation(row: dict[str, Any], name: str) -> Any:
