@@ -17,7 +17,7 @@ from keras_vit.constants import MAX_YAML
 from keras_vit.data.boxes import Boxes, Objects, usable
 from keras_vit.data.examples import Examples
 from keras_vit.data.sources.coco import AnnotatedImage, coco_files, fields_of_images, read_coco
-from keras_vit.data.sources.masks import Keys, check_partners, partner_key
+from keras_vit.data.sources.masks import Keys, add_file, check_partners, partner_key
 from keras_vit.image_conversion.reading import open_image
 from keras_vit.storage.find_files import data_files
 from keras_vit.storage.paths import AnyPath, to_path
@@ -94,9 +94,7 @@ def _voc(folder: AnyPath) -> tuple[list[str], list[AnnotatedImage]]:
     for name, is_image in data_files(folder).items():
         parts, kind = PurePosixPath(name).parts, files if is_image else xml_files
         if name.lower().endswith(".xml") or (is_image and not _MASKS & {*parts}):
-            key = partner_key(parts, folders)
-            # The second file of a name has no partner.
-            kind[(key[0], name) if key in kind else key] = name
+            add_file(kind, partner_key(parts, folders), name)
     if not files or not xml_files:
         raise ValueError(
             "`data` must be images with boxes for the task detection: XML files of Pascal VOC, "

@@ -111,6 +111,11 @@ def checked_splits(names: Sequence[str], splits: Sequence[str]) -> tuple[str, ..
     return None if without else tuple(splits)
 
 
+def add_file(files: Keys, key: tuple[str, str], name: str) -> None:
+    """Adds a file with its `partner_key`; the second file of a key has no partner."""
+    files[(key[0], name) if key in files else key] = name
+
+
 def partner_key(parts: Sequence[str], without: Collection[str] = ()) -> tuple[str, str]:
     """Returns the split of a file, and its path without suffix, splits and some folders."""
     *parents, file = parts
@@ -130,16 +135,13 @@ def _files(all_names: Sequence[str]) -> tuple[Keys, Keys]:
         for (folder_names, _), files in zip(_KINDS, files_by_kind, strict=True):
             position = next((i for i, part in enumerate(lower_parts) if part in folder_names), None)
             if position is not None:
-                key = partner_key(parts[:position] + parts[position + 1 :])
-                # The second file of a name has no partner.
-                files[(key[0], name) if key in files else key] = name
+                add_file(files, partner_key(parts[:position] + parts[position + 1 :]), name)
                 break
     paired = files_by_kind[0].keys() & files_by_kind[1].keys()
     for (_, ending), files in zip(_KINDS, files_by_kind, strict=True):
         for split, path in sorted(files.keys() - paired):
             name = files.pop((split, path))
-            key = (split, ending.sub("", path))
-            files[(split, name) if key in files else key] = name
+            add_file(files, (split, ending.sub("", path)), name)
     return files_by_kind
 
 
