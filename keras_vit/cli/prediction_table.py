@@ -122,7 +122,7 @@ def _write_json(path: Path, columns: list[str], rows: Iterable[Row]) -> None:
 def _write_parquet(path: Path, columns: list[str], rows: Iterable[Row]) -> None:
     from pyarrow import parquet
 
-    from keras_vit.export.ray_engine import arrow_table
+    from keras_vit.export.arrow_table import arrow_table
 
     row_list = list(rows)
     for row in row_list:

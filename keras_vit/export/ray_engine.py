@@ -15,13 +15,12 @@ import keras
 import numpy as np
 
 from keras_vit.arguments import URL_SCHEMES, require_package
+from keras_vit.export.arrow_table import arrow_table
 from keras_vit.export.load import Embeddings, embed, load_predictor
 from keras_vit.storage.paths import StoredFile
 
 _BATCHES_PER_TASK = 4  # while one is computed, the next is read
 _WATCH_SCRIPT = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr)"
-# Columns of text, some of them numbered.
-_TEXTS = ("class", "file", "label", "message", "nearest", "prediction", "present", "set")
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # the default, 15, would give other processes precedence
@@ -104,21 +103,6 @@ class _ListPredictor(BatchPredictor):
         for index, images in enumerate(batch["images"]):
             predictions[index] = list(self.predictions(images))
         return {"predictions": predictions}
-
-
-def arrow_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
-    """Returns rows as a `pyarrow.Table`; columns without values have the types of their values."""
-    import pyarrow
-
-    table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
-    types = dict.fromkeys(_TEXTS, pyarrow.string())
-    types |= {"set_size": pyarrow.int64(), "in_distribution": pyarrow.bool_()}
-    types["embedding"] = pyarrow.list_(pyarrow.float64())
-    for index, name in enumerate(columns):
-        if table[index].type == pyarrow.null():
-            kind = types.get(name.rstrip("_0123456789"), pyarrow.float64())
-            table = table.set_column(index, name, pyarrow.nulls(len(rows), kind))
-    return table
 
 
 def connect(address: str | None = None) -> None:
