@@ -81,6 +81,7 @@ def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
 
 def to_bfloat16(model: keras.Model) -> keras.Model:
     """Copies a model to compute matrix products in bfloat16 and the outputs in float32."""
+    require_graph(model)
     if any(layer.compute_dtype == "bfloat16" for layer in layers_of(model)):
         return clone(model)
     last = _output_layers(model)
@@ -95,9 +96,12 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
 
 def _output_layers(model: keras.Model) -> list[Any]:
     """Returns the last layers with a kernel, and those without weights up to the output."""
-    found, tensors = [], list(model.outputs)
+    found, visited, tensors = [], set(), list(model.outputs)
     while tensors:
-        operation, node, _ = tensors.pop()._keras_history
+        operation, node, _ = history = tensors.pop()._keras_history
+        if history in visited:
+            continue
+        visited.add(history)
         if isinstance(operation, keras.Model):
             found += _output_layers(operation)
         elif not getattr(operation, "weights", None):

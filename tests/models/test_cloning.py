@@ -131,6 +131,15 @@ def test_numbers_and_boxes_stay_in_float32() -> None:
     ]
 
 
+def test_sums_behind_the_classifier_are_visited_once() -> None:
+    encoder = tiny_model(classes=0)
+    outputs = keras.layers.Dense(2)(encoder.output)
+    for _ in range(40):  # 2 ** 40 paths
+        outputs = keras.layers.Add()([outputs, outputs])
+    half = to_bfloat16(keras.Model(encoder.input, outputs))
+    assert len([layer for layer in layers_of(half) if computes_float32(layer)]) == 41
+
+
 def computes_float32(layer: keras.layers.Layer) -> bool:
     return layer.compute_dtype == "float32" and not isinstance(layer, keras.layers.InputLayer)
 
