@@ -151,7 +151,8 @@ def test_preprocess_input_takes_integer_tensors() -> None:
 
 
 def test_preprocess_input_runs_in_tf_data_on_any_backend() -> None:
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
+
     dataset = tf.data.Dataset.from_tensors(np.array([0, 255], "uint8")).map(preprocess_input)
     np.testing.assert_array_equal(next(iter(dataset)), [-1, 1])
 

@@ -67,10 +67,10 @@ class DatasetReport:
     ignored_pixels: int = 0
     images: int | None = None
     without_class: int | None = None
-    unit: str = "images"
     notes: tuple[str, ...] = ()
     twin_classes: tuple[tuple[str, ...], ...] = ()
     cut_off: str = ""
+    unit: str = "images"
 
     @property
     def blocking(self) -> bool:

@@ -39,6 +39,9 @@ def has_masks(folder: AnyPath) -> bool:
 
 def without_masks(names: Sequence[str]) -> tuple[str, ...]:
     """Returns the files without those in folders of masks, if any image has a mask of its name."""
+    folders = {part for name in names for part in name.lower().split("/")[:-1]}
+    if not folders & {*MASK_FOLDERS}:
+        return tuple(names)
     images, masks = _files(names)
     omitted = set(masks.values() if images.keys() & masks.keys() else ())
     return tuple(name for name in names if name not in omitted)
