@@ -11,12 +11,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import models
 from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding
 from keras_vit.doctor.lr_range_test import BATCHES, Curve, range_test
 from keras_vit.doctor.output_kind import head_of
-from keras_vit.models import cloning
+from keras_vit.models import last_activation
 from keras_vit.models.lora import enable_lora
 from keras_vit.training import param_groups
 from keras_vit.training.optimizers import build_optimizer
@@ -46,11 +45,7 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
         recipe = context.config.recipe
         if not recipe.epochs and context.learning_rate is None:
             return [Finding("learning rate", "note", "Not tested, because `epochs` is 0.")]
-        if models.has_config(network):
-            network = models.rebuild(network, classifier_activation=None)
-        else:  # of keras.applications
-            last, linear = cloning.last_layer(network), cloning.without_activation
-            network = cloning.clone(network, lambda each: linear(each) if each is last else None)
+        network = last_activation.without_last_activation(network)
         if recipe.lora_rank:  # merged in the saved model
             enable_lora(network, recipe.lora_rank, recipe.lora_layers)
         param_groups.set_trainable(network, recipe.trainable)

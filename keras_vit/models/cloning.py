@@ -61,13 +61,6 @@ def clone_layer(layer: Any, kind: type[keras.layers.Layer] | None = None, **chan
     return (kind or type(layer)).from_config({**config, **changes})
 
 
-def without_activation(layer: Any, **changes: Any) -> Any:
-    """Creates a new linear layer; an identity if the layer or operation is only an activation."""
-    if not hasattr(layer, "activation"):
-        return keras.layers.Identity()
-    return clone_layer(layer, activation="linear", **changes)
-
-
 def to_float32(model: keras.Model) -> keras.Model:
     """Returns the model itself if it computes in float32, otherwise a float32 copy."""
     has_others = any(_float_dtypes(layer) - {"float32"} for layer in layers_of(model))

@@ -150,16 +150,12 @@ class FeatureExtractor:
                 "`model` must not have reduced tokens; pass the original model, before "
                 f"`reduce_tokens`. Received: model={model.name!r}, whose tokens are reduced"
             )
-        last = cloning.last_layer(model)
-        has_activation = last_activation.ending_of(model) in ("softmax", "sigmoid")
 
         def recording_layer(layer: Any) -> Any:
             changes = {"dtype": "float32"} if cloning.is_float(layer) else {}
-            if layer is last and has_activation:
-                return cloning.without_activation(layer, **changes)
             return cloning.clone_layer(layer, _RECORDING.get(type(layer)), **changes)
 
-        network = cloning.clone(model, recording_layer)
+        network = last_activation.without_last_activation(model, recording_layer)
         self.network = cloning.to_bfloat16(network) if precision == "bfloat16" else network
         all_layers = list(cloning.layers_of(self.network))
         self.blocks = [layer for layer in all_layers if isinstance(layer, _RecordingBlock)]

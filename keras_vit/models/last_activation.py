@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 
-from keras_vit.models.cloning import (
-    clone,
-    last_layer,
-    require_graph,
-    to_float32,
-    without_activation,
-)
+from keras_vit.models.cloning import clone, clone_layer, last_layer, require_graph, to_float32
 from keras_vit.models.metadata import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 
@@ -74,13 +70,28 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
 
 def _with_two_outputs(model: keras.Model) -> keras.Model:
     """Returns a copy of a model with one sigmoid output p that returns (1 - p, p) by a softmax."""
-    last = last_layer(model)
-    logit = clone(model, lambda layer: without_activation(layer) if layer is last else None)
+    logit = without_last_activation(model)
     head = keras.layers.Dense(2, activation="softmax", dtype="float32", name="two_classes")
     outputs = head(logit.outputs[0])
     # Symmetric, so that relevance maps have a gradient for both classes.
     head.set_weights([np.array([[-0.5, 0.5]]), np.zeros(2)])
     return keras.Model(logit.inputs[0], outputs, name=model.name)
+
+
+def without_last_activation(
+    model: keras.Model, change: Callable[[Any], Any] = clone_layer
+) -> keras.Model:
+    """Copies a model without a final softmax or sigmoid; `change` copies each layer."""
+    last = last_layer(model) if ending_of(model) in ("softmax", "sigmoid") else None
+
+    def changed(layer: Any) -> Any:
+        if layer is last and hasattr(layer, "activation"):
+            layer = clone_layer(layer, activation="linear")
+        elif layer is last:
+            layer = keras.layers.Identity()
+        return change(layer)
+
+    return clone(model, changed)
 
 
 def ending_of(model: keras.Model) -> str:

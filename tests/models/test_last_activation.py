@@ -110,7 +110,7 @@ def test_prepare_takes_a_sequential_model() -> None:
     np.testing.assert_allclose(network(IMAGES), softmax(np.array(user(IMAGES))), atol=1e-6)
 
 
-@pytest.mark.parametrize(
+ENDINGS = pytest.mark.parametrize(
     "ending",
     [
         keras.layers.Dense(5, activation="softmax"),
@@ -119,10 +119,24 @@ def test_prepare_takes_a_sequential_model() -> None:
         lambda z: keras.layers.Activation("softmax")(keras.layers.Dense(5)(z)),
     ],
 )
+
+
+@ENDINGS
 def test_prepare_knows_probabilities_however_they_are_made(ending) -> None:
     base = backbone()
     user = keras.Model(base.inputs[0], ending(base.outputs[0]))
     assert last_activation.with_probabilities(user)[0] is user
+
+
+@ENDINGS
+def test_logits_are_those_before_a_softmax(ending) -> None:
+    base = backbone()
+    user = randomise(keras.Model(base.inputs[0], ending(base.outputs[0])))
+    logits = last_activation.without_last_activation(user)
+    assert np.ptp(logits(IMAGES)) > 1
+    np.testing.assert_allclose(softmax(np.array(logits(IMAGES))), user(IMAGES), atol=1e-6)
+    again = last_activation.without_last_activation(logits)
+    np.testing.assert_array_equal(again(IMAGES), logits(IMAGES))
 
 
 def test_prepare_rejects_a_model_without_a_classifier() -> None:
