@@ -12,15 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit import arguments
-from keras_vit.models import last_activation
-from keras_vit.models.cloning import (
-    clone,
-    clone_layer,
-    is_float,
-    last_layer,
-    layers_of,
-    require_graph,
-)
+from keras_vit.models.cloning import is_graph, layers_of, require_graph, with_dtype
 from keras_vit.models.feature_extractor import FeatureExtractor
 from keras_vit.models.metadata import preprocessing_of
 
@@ -100,18 +92,20 @@ def representation(model: keras.Model) -> keras.Model:
         >>> representation(models.build(config)).output_shape
         (None, 96)
     """
-    heads, layers = classifiers(model), list(layers_of(model))
-    behind = layers[layers.index(heads[-1]) :] if heads else []
-    removed = [layer for layer in behind if not isinstance(layer, keras.layers.Average)] + heads
-    if heads and last_activation.ending_of(model) in ("softmax", "sigmoid"):
-        removed.append(last_layer(model))  # may be an operation
+    copy = with_dtype(model, "float32")
+    heads = classifiers(copy)
+    return _cut(copy, heads) if heads else copy
 
-    def changed(layer: Any) -> Any:
-        if any(layer is other for other in removed):
-            return keras.layers.Identity(dtype="float32")
-        return clone_layer(layer, dtype="float32") if is_float(layer) else clone_layer(layer)
 
-    return clone(model, changed)
+def _cut(model: keras.Model, heads: Sequence[keras.layers.Layer]) -> keras.Model:
+    """Returns the part of a model before its heads, which may be in a nested model."""
+    inputs = [head.input for head in heads if head in model.layers]
+    if not inputs:
+        nested = next(x for x in model.layers if is_graph(x) and heads[0] in layers_of(x))
+        inputs = [_cut(nested, heads)(*nested._inbound_nodes[-1].arguments.args)]
+    features = keras.layers.Average(dtype="float32")(inputs) if len(inputs) > 1 else inputs[0]
+    images = model.inputs[0] if len(model.inputs) == 1 else model.inputs
+    return keras.Model(images, features, name=model.name)
 
 
 class _TokenReader(keras.Model):

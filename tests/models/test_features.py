@@ -129,9 +129,16 @@ def test_features_of_a_class_token_that_is_not_there() -> None:
 
 def test_features_of_a_model_of_numbers_have_no_unit() -> None:
     encoder = tiny_model(classes=0)
-    numbers = keras.layers.Rescaling(100.0, 2000.0)(keras.layers.Dense(2)(encoder.output))
-    found = features(keras.Model(encoder.input, numbers), IMAGES)
-    np.testing.assert_allclose(found, numpy(encoder(IMAGES)), atol=1e-5)  # measured: 1e-6
+    standardized = keras.layers.Dense(2)(encoder.output)
+    for units in (keras.layers.Rescaling(100.0, 2000.0), lambda x: 100.0 * x + 2000.0):
+        found = features(keras.Model(encoder.input, units(standardized)), IMAGES)
+        np.testing.assert_allclose(found, numpy(encoder(IMAGES)), atol=1e-5)  # measured: 2e-6
+
+
+def test_features_of_a_model_that_ends_in_a_softmax_layer() -> None:
+    encoder = tiny_model(classes=0)
+    model = keras.Sequential([encoder, keras.layers.Dense(5), keras.layers.Softmax()])
+    np.testing.assert_allclose(features(model, IMAGES), numpy(encoder(IMAGES)), atol=1e-5)
 
 
 def test_subclassed_models_are_refused() -> None:
