@@ -144,12 +144,12 @@ def is_float(layer: Any) -> bool:
     return bool(_float_dtypes(layer)) and layer.quantization_mode is None
 
 
-def require_graph(model: keras.Model) -> None:
+def require_graph(model: keras.Model, name: str = "model") -> None:
     """Raises `ValueError` unless a model is a built functional or sequential model."""
     if not is_graph(model) or not model.built:
         raise ValueError(
-            "`model` must be a built functional or sequential Keras model. Received: "
-            f"model={model!r} of type {type(model).__name__}"
+            f"`{name}` must be a built functional or sequential Keras model. Received: "
+            f"{name}={model!r} of type {type(model).__name__}"
         )
 
 

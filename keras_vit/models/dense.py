@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from keras_vit import arguments, layers
-from keras_vit.models.cloning import with_loss_scaling
+from keras_vit.models.cloning import require_graph, with_loss_scaling
 from keras_vit.models.metadata import config_of
 
 WIDTH = 96  # of the adapter
@@ -21,6 +21,7 @@ _DETAIL = 32  # channels of the image at half its size, twice as many at a quart
 
 def fixed_size(backbone: keras.Model) -> tuple[int, int]:
     """Returns the image size (H, W) of a backbone; raises `ValueError` if it has any size."""
+    require_graph(backbone, "backbone")
     size = backbone.input.shape[1:3]
     if None in size:
         raise ValueError(
@@ -107,8 +108,8 @@ def Segmenter(  # noqa: N802
     """
     arguments.one_of("head", head, ("adapter", "linear"))
     arguments.positive_int("classes", classes)
-    config, policy = config_of(backbone), dtype or keras.config.dtype_policy()
     size = fixed_size(backbone)
+    config, policy = config_of(backbone), dtype or keras.config.dtype_policy()
     if head == "linear":
         features = patch_tokens(backbone, config.num_layers - 1, policy)
     else:

@@ -10,6 +10,7 @@ import keras
 
 from keras_vit import arguments
 from keras_vit.layers import ModelMetadata
+from keras_vit.models.cloning import require_graph
 from keras_vit.models.metadata import config_of, has_config, preprocessing_of
 
 # Pixels of an image before and after a tile along one axis, and pixels to crop at both ends of the
@@ -44,6 +45,7 @@ def tiled(model: keras.Model, image_size: int | tuple[int, int], overlap: int = 
 
     Reference: the overlap-tile strategy of https://arxiv.org/abs/1505.04597
     """
+    require_graph(model)
     size = arguments.size_pair("image_size", image_size)
     rows, columns = (
         _tiles(*sides, overlap)

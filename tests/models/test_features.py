@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import keras
@@ -7,7 +8,14 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.models import FeatureExtractor, features, preprocessing_of
+from keras_vit.models import (
+    Detector,
+    FeatureExtractor,
+    Segmenter,
+    features,
+    preprocessing_of,
+    tiled,
+)
 from keras_vit.models.features import representation
 from keras_vit.models.last_activation import with_probabilities
 from tests.helpers import assert_close, normal, numpy, randomise, tiny_model
@@ -150,8 +158,15 @@ def test_subclassed_models_are_refused() -> None:
         def call(self, x: Any) -> Any:
             return self.network(x)
 
-    for function in (lambda model: features(model, IMAGES), with_probabilities):
-        with pytest.raises(ValueError, match=r"`model` must be a built functional .*type Own"):
+    for function in (
+        lambda model: features(model, IMAGES),
+        with_probabilities,
+        lambda model: tiled(model, (30, 28)),
+        lambda backbone: Detector(backbone, 2),
+        lambda backbone: Segmenter(backbone, 2),
+    ):
+        (name,) = inspect.signature(function).parameters
+        with pytest.raises(ValueError, match=rf"`{name}` must be a built functional .*type Own"):
             function(Own())
 
 
