@@ -21,6 +21,7 @@ from keras_vit.preprocessing import Preprocessing
 Ratio = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # see `decode_as_stored`
 _UNCROPPED = ("squash", "pad")  # values of `Preprocessing.resize` without a crop
 _GRAY = 128  # of borders, as in `augmentation_ops`
+_MAX_CANVAS = 4 * MAX_PIXELS  # of an image with borders, above which pixels are left out
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
 # Without antialiasing; bicubic has a precision of 1 / 1024 of a pixel. Not faster than
 # `_resized_rows`, but gives the pixels of earlier trainings (docs/decisions/0010).
@@ -70,7 +71,7 @@ class Stored(NamedTuple):
     Args:
         pixels: (H / ratio, W / ratio, C), rounded up, uint8 or float, [0, 255].
         sides: H and W, int32 (2,).
-        ratio: 1, 2 or 4, a scalar int32.
+        ratio: 1, 2 or 4, and larger for long strips with borders, a scalar int32.
         orientation: Orientation, 1 to 8 as in Exif; 1 for an upright image.
         border: Rows above and columns to the left of the upright image that were added, int32 (2,).
     """
@@ -211,6 +212,12 @@ def padded(stored: Stored, preprocessing: Preprocessing) -> Stored:
         return stored
     pixels, _, ratio, orientation, _ = stored
     size = exif.swapped(tf.constant(preprocessing.size), orientation)
+    sides = tf.shape(pixels)[:2]
+    canvas = padded_sides(sides, size)
+    # A strip of 60000 x 1 pixels would need 11 GB.
+    area = tf.reduce_prod(tf.cast(canvas, tf.float32))
+    divisor = tf.cast(tf.math.ceil(tf.sqrt(area / _MAX_CANVAS)), tf.int32)
+    pixels, ratio = pixels[::divisor, ::divisor], ratio * divisor
     sides = tf.shape(pixels)[:2]
     canvas = padded_sides(sides, size)
     before = (canvas - sides) // 2

@@ -67,6 +67,17 @@ def test_padding_is_gray_and_keeps_proportions(ratio: float) -> None:
     assert expected - 4.01 / 64 <= gray.mean() <= expected + 0.01
 
 
+@pytest.mark.parametrize("sides", [(40000, 2), (3, 50000)])
+def test_borders_of_long_strips_take_limited_memory(sides: tuple[int, int]) -> None:
+    from keras_vit.data.decode_and_resize import Stored, padded
+
+    preprocessing = dataclasses.replace(SQUARE, resize="pad")
+    image = tf.fill((*sides, 3), tf.constant(255, tf.uint8))
+    assert padded(Stored.of(image), preprocessing).pixels.shape.num_elements() < 800e6
+    found = resize_and_crop(image, preprocessing).numpy()
+    assert np.abs(found.astype(int) - 128).max() <= 2  # a strip much thinner than a pixel
+
+
 def test_padded_images_of_any_orientation_are_the_same() -> None:
     from keras_vit.data import exif
     from keras_vit.data.decode_and_resize import Stored
