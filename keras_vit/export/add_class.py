@@ -14,7 +14,8 @@ import tensorflow as tf
 from keras_vit import files
 from keras_vit.export import predictor
 from keras_vit.export.load import newest_saved_model, run_signature, signatures_of
-from keras_vit.export.saved_model import EXTRA
+from keras_vit.export.saved_model import ASSETS, EXTRA
+from keras_vit.preprocessing_files import LABELS
 from keras_vit.tasks.class_rows import FILE, ClassRows
 
 
@@ -60,10 +61,13 @@ def add_class(
 
     def others() -> ClassRows:
         classes = ClassRows.parse(path.read_bytes(), path)
-        if not name or name in classes.names:
+        # The text file, whose names predictions have, may have been edited after the export.
+        labels = (folder / ASSETS / LABELS).read_text(encoding="utf-8").split("\n")
+        names = dict.fromkeys([*filter(None, labels), *classes.names])
+        if not name or name in names:
             raise ValueError(
-                "`name` must not be empty, or one of the classes "
-                f"{', '.join(classes.names)}. Received: name={name!r}"
+                f"`name` must not be empty, or one of the classes {', '.join(names)}. "
+                f"Received: name={name!r}"
             )
         return classes
 

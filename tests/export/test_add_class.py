@@ -133,6 +133,8 @@ def test_images_sent_with_the_classes_of_another_version_are_refused(bundle: Pat
 
 def test_trained_classes_have_the_names_of_the_changed_labels(serving: Path) -> None:
     (serving / "vit/1/assets/labels.txt").write_text("zero\n1\n")
+    with pytest.raises(ValueError, match="must not be empty, or one of the classes zero, 1, 0"):
+        export.add_class(serving, "zero", images(NEW[:5]))
     export.add_class(serving, "four", images(NEW[:5]))
     predictor = export.load_predictor(serving)
     assert predictor.labels == ("zero", "1", "four")
