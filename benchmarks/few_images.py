@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--model", default="ViTTi16")
     parser.add_argument("--weights", default="imagenet")
     parser.add_argument("--images", type=int, nargs="+", default=[5, 10, 50, 200])
-    parser.add_argument("--long-tail", type=int, nargs=2, help="largest and smallest class")
+    parser.add_argument("--long-tail", type=int, nargs=2, help="of the most and least common class")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--test", type=int, default=500)
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
@@ -164,8 +164,9 @@ def main() -> None:
     sets = {f"{number} images": [number] * classes for number in options.images}
     if options.long_tail:
         largest, smallest = options.long_tail
-        tail = np.geomspace(largest, smallest, classes).round().astype(int).tolist()
-        sets = {f"long tail of {largest} to {smallest} images": tail}
+        tail = np.geomspace(largest, smallest, classes).round().astype(int)
+        ranks = np.argsort(np.argsort(-np.bincount(examples.targets), kind="stable"))
+        sets = {f"long tail of {largest} to {smallest} images": tail[ranks].tolist()}
     for sizes in sets.values():
         drawn(examples, sizes, 0, options.test)  # an error before training; all draws are alike
     source = {
