@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import logging
 import os
 import subprocess
 import sys
@@ -36,6 +37,11 @@ def start_keras() -> None:
     exit_stack = contextlib.ExitStack()
     exit_stack.enter_context(quiet_tensorflow())
     atexit.register(exit_stack.close)
+    if os.environ.get(LOG_LEVEL) != "0":
+        # Keras' own function is traced for each of several models.
+        logging.getLogger("tensorflow").addFilter(
+            lambda record: "tf.function retracing" not in str(record.msg)
+        )
     importlib.reload(sys.modules["keras_vit"])
 
 

@@ -72,6 +72,20 @@ def test_quiet_tensorflow_leaves_out_nothing_at_log_level_0() -> None:
     assert run_quietly("", TF_CPP_MIN_LOG_LEVEL="0").stderr == LOG + OTHER
 
 
+@pytest.mark.parametrize("level", ["0", "2"])
+def test_predictions_of_many_models_print_no_warning(level: str) -> None:
+    code = f"""{START}start.start_keras()
+import keras, numpy as np
+for size in range(1, 9):
+    model = keras.Sequential([keras.Input((size,)), keras.layers.Dense(1)])
+    model.predict(np.zeros((2, size)), verbose=0)
+"""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": level, "KERAS_BACKEND": "tensorflow"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
+    assert (b"tf.function retracing" in done.stderr) == (level == "0")
+
+
 def test_quiet_tensorflow_does_without_stderr() -> None:
     code = f"{START}with start.quiet_tensorflow(): print(1)"
     command = f"exec {sys.executable} -c '{code}' 2>&-"

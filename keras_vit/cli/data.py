@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -122,7 +123,7 @@ def labels(
     start_keras()
     from keras_vit import reports
 
-    number = reports.write_label_errors(folds, out, verbose=1)
+    number = reports.write_label_errors(folds, out, verbose=int(sys.stdout.isatty()))
     page = out / "index.html"
     print(f"Written: {page}, labels.csv and without.csv ({number} labels are likely wrong)")
 
