@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import filelock
 import numpy as np
@@ -29,8 +30,9 @@ def add_class(
     """Adds a class to the file `classes.pb` of an exported classifier.
 
     The row of the class in the classifier is that of a linear discriminant analysis with the mean
-    of the images' features, scaled to the trained rows, which do not change. A program that sends
-    the file with its requests (docs/serving.md) uses the class from then on.
+    of the images' features, scaled to the trained rows, which do not change; its boundary with the
+    most similar class passes through the middle of both means. A program that sends the file with
+    its requests (docs/serving.md) uses the class from then on.
 
     Args:
         source: A SavedModel exported with `prototypes`, the folder of its versions, or of the
@@ -84,10 +86,23 @@ def add_class(
                 f"`images` must be images that can be read. Received: {images[index]!s}: {message}"
             )
         vectors.append(vector)
-    mean = np.mean(vectors, axis=0, keepdims=True)
-    rows = signatures["class_rows"](features=tf.constant(mean))["rows"].numpy()
+    row = _row(np.array(vectors, np.float64), signatures["class_rows"])
     with filelock.FileLock(path.with_name(f".{FILE}.lock")):
         classes = others()  # another process may have added a class meanwhile
-        extended = ClassRows((*classes.names, name), np.concatenate([classes.rows, rows]))
+        extended = ClassRows((*classes.names, name), np.concatenate([classes.rows, row]))
         files.write_bytes(path, extended.to_bytes())
     return path
+
+
+def _row(features: np.ndarray, class_rows: Callable[..., Any]) -> np.ndarray:
+    """Returns the row (1, D + 1) of a class from the features (N, D) of its images.
+
+    The mean of N images is too long by the N-th part of their variance, which the bias contains.
+    """
+    mean, number = features.mean(axis=0, keepdims=True), len(features)
+    stacked = tf.constant(np.concatenate([features, mean]), tf.float32)
+    rows = class_rows(features=stacked)["rows"].numpy().astype(np.float64)
+    products = np.sum(rows[:, :-1] * stacked.numpy(), axis=1)
+    row = rows[-1:]
+    row[0, -1] += (products[:-1].mean() - products[-1]) / 2 / max(number - 1, 1)
+    return row.astype(np.float32)

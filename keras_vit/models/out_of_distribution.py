@@ -19,48 +19,58 @@ NEIGHBORS = 3
 class NewClasses(NamedTuple):
     """Rows of a classifier (kernel, then bias) for classes that it was not trained on.
 
-    The row of a class is the mean of the trained rows, plus `scale` times the difference of its row
-    in a linear discriminant analysis (LDA) to the mean of theirs.
+    The kernel of a class is the mean of the trained kernels, plus `scale` times the difference of
+    its kernel in a linear discriminant analysis (LDA) to the mean of theirs. As in LDA, the
+    boundary with the most similar class passes through the middle of both means.
 
     Args:
         center: Mean of the class means, (D,).
-        whitening: Matrix after which the covariance within classes is the identity, (D, D).
-        base: Row of a class whose mean is `center`, (D + 1,).
+        whitening: Matrix with orthogonal columns after which the covariance within classes is the
+            identity, (D, D).
         scale: Ratio of the classifier's logits to those of the LDA, ().
+        trained_rows: Rows of the trained classes, (K, D + 1).
+        trained_means: Mean features of the trained classes, (K, D).
     """
 
     center: Any
     whitening: Any
-    base: Any
     scale: Any
+    trained_rows: Any
+    trained_means: Any
 
     @classmethod
     def fitted(cls, features: Any, center: Any, whitening: Any, means: Any, rows: Any) -> Self:
-        """Fits to training features (N, D), and whitened means (K, D) and rows of the classes."""
-        half_squares = 0.5 * np.square(means).sum(axis=1)
-        lda = (features - center) @ whitening @ means.T - half_squares
+        """Fits to training features (N, D), and means (K, D) and rows of the classes."""
+        whitened = (means - center) @ whitening
+        lda = (features - center) @ whitening @ whitened.T
+        lda -= 0.5 * np.square(whitened).sum(axis=1)
         lda -= lda.mean(axis=1, keepdims=True)
         logits = features @ rows[:, :-1].T + rows[:, -1]
         scale = np.vdot(lda, logits) / np.vdot(lda, lda)
-        base = rows.mean(axis=0)
-        base[-1] += scale * half_squares.mean()
-        return cls(center, whitening, base, scale)
+        return cls(center, whitening, scale, rows, means)
 
     def rows(self, means: Any) -> Any:
         """Returns the rows (B, D + 1) of classes with the mean features `means`, (B, D)."""
         whitened = ops.matmul(means - self.center, self.whitening)
         kernel = self.scale * ops.matmul(whitened, ops.transpose(self.whitening))
-        squared = ops.sum(ops.square(whitened), axis=-1)
-        bias = -0.5 * self.scale * squared - ops.matmul(kernel, self.center)
-        return self.base + ops.concatenate([kernel, bias[:, None]], axis=-1)
+        kernel += self.trained_rows[:, :-1].mean(axis=0)
+        logits = ops.matmul(means, self.trained_rows[:, :-1].T) + self.trained_rows[:, -1]
+        similar = ops.top_k(logits, k=1)[1][:, 0]
+        row = ops.take(self.trained_rows, similar, axis=0)
+        middle = (means + ops.take(self.trained_means, similar, axis=0)) / 2
+        bias = ops.sum((row[:, :-1] - kernel) * middle, axis=-1) + row[:, -1]
+        return ops.concatenate([kernel, bias[:, None]], axis=-1)
 
-    def ood_score(self, features: Any, logits: Any) -> Any:
-        """Returns the `ood_score` of `ScoredDense` for new classes, from their logits (B, R)."""
+    def ood_score(self, features: Any, rows: Any) -> Any:
+        """Returns the `ood_score` (B, R) of `ScoredDense` for new classes, from rows (B, R, D + 1).
+
+        Where a row is that of no class, the value has no meaning.
+        """
         whitened = ops.matmul(features - self.center, self.whitening)
-        squared = ops.sum(ops.square(whitened), axis=-1)
-        logits = logits - (ops.matmul(features, self.base[:-1]) + self.base[-1])[:, None]
-        smallest = ops.maximum(squared - 2 / self.scale * ops.max(logits, axis=-1), 0)
-        return ops.sqrt(smallest / whitened.shape[-1])
+        kernels = (rows[..., :-1] - self.trained_rows[:, :-1].mean(axis=0)) / self.scale
+        means = ops.matmul(kernels, self.whitening / np.square(self.whitening).sum(axis=0))
+        squared = ops.sum(ops.square(whitened[:, None] - means), axis=-1)
+        return ops.sqrt(squared / whitened.shape[-1])
 
 
 class ScoredDense(keras.layers.Dense):
@@ -92,8 +102,10 @@ class ScoredDense(keras.layers.Dense):
         shapes = {
             **{"center": (size,), "whitening": (size, size), "means": (size, self.num_means)},
             "directions": (size, self.num_images),
-            **({"base": (size + 1,), "scale": ()} if self.has_new_classes else {}),
         }
+        if self.has_new_classes:
+            rows = {"trained_rows": (self.num_means, size + 1)}
+            shapes |= {"scale": (), **rows, "trained_means": (self.num_means, size)}
         for name, shape in shapes.items():
             settings = {"name": name, "dtype": "float32", "trainable": False, "autocast": False}
             setattr(self, name, self.add_weight(shape=shape, **settings))
@@ -178,8 +190,7 @@ def with_scores(
     weights = [center, whitening, ((means - center) @ whitening).T, directions]
     if new_classes:
         rows = class_rows(head)[classes]
-        fitted = NewClasses.fitted(features, center, whitening, weights[2].T, rows)
-        weights += [fitted.base, fitted.scale]
+        weights += NewClasses.fitted(features, center, whitening, means, rows)[2:]
     classifier.set_weights([*head.get_weights(), *weights])
     return copy
 

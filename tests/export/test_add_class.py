@@ -155,6 +155,19 @@ def test_class_that_another_process_adds_meanwhile_is_kept(
     assert ClassRows.parse(path.read_bytes()).names == ("0", "1", "six", "four")
 
 
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_bias_contains_the_variance_of_the_mean(number: int) -> None:
+    features = np.random.default_rng(3).normal(size=(number, 7))
+
+    def class_rows(features: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"rows": tf.pad(features, [[0, 0], [0, 1]])}
+
+    (row,) = sys.modules[export.add_class.__module__]._row(features, class_rows)
+    variance = features.var(axis=0, ddof=1).sum() / number if number > 1 else 0
+    np.testing.assert_allclose(row[:-1], features.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(row[-1], variance / 2, rtol=1e-5)  # measured: 1e-7
+
+
 SERVER = """
 import json, sys, time
 from benchmarks.session import Session

@@ -101,13 +101,13 @@ class ServedClassifier(ServedModel):
         inputs = tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)[:, tf.newaxis]  # and bias
         # Each logit is one sum, whose bits do not depend on the number of classes.
         logits = tf.where(present, tf.reduce_sum(rows_of_images * inputs, axis=-1), -np.inf)
-        new_logits = logits[:, len(rows) :]
-        new_logits = tf.pad(new_logits, [[0, 0], [0, 1]], constant_values=-np.inf)  # at least one
-        score = tf.minimum(run["ood_results"]["ood_score"], new.ood_score(features, new_logits))
+        scores = new.ood_score(features, rows_of_images[:, len(rows) :])
+        scores = tf.where(present[:, len(rows) :], scores, np.inf)
+        scores = tf.concat([run["ood_results"]["ood_score"][:, tf.newaxis], scores], axis=1)
         probabilities = tf.nn.softmax(logits)
         top = tf.math.top_k(probabilities, k=tf.minimum(BEST, tf.shape(names)[1]))
         labels = tf.gather(names, top.indices, batch_dims=1)
-        ood = run["ood_results"] | {"ood_score": score}
+        ood = run["ood_results"] | {"ood_score": tf.reduce_min(scores, axis=1)}
         answer = self._answer(probabilities, top, labels, ood)
         return self.guarded({**answer, "logits": logits}, read)
 
