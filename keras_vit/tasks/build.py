@@ -41,8 +41,7 @@ def build_encoder(
 ) -> keras.Model:
     """Builds an encoder without a classifier, in the given dtype policy."""
     checkpoint = checkpoint_of(config)
-    has_class_token = checkpoint.inferred.get("class_token", True) if checkpoint else True
-    pooling = pooling or ("token" if has_class_token else "gap")
+    pooling = pooling or ("token" if has_class_token(config, checkpoint) else "gap")
     model = start(config, checkpoint, include_top=False, pooling=pooling)
     return in_training(model, config, dtype, class_names=class_names, thresholds=None)
 
@@ -75,6 +74,12 @@ def complete_preprocessing(
 def checkpoint_of(config: CommonConfig) -> Checkpoint | None:
     """Reads the initial weights of a run as a checkpoint; returns None if there are none."""
     return weights.read_checkpoint(config.weights, config.model) if config.weights else None
+
+
+def has_class_token(config: CommonConfig, checkpoint: Checkpoint | None) -> bool:
+    """Returns whether the initial model of a run has a class token."""
+    published = zoo.constructor(config.model).config.class_token
+    return checkpoint.inferred.get("class_token", published) if checkpoint else published
 
 
 def start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) -> keras.Model:

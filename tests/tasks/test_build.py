@@ -77,3 +77,12 @@ def test_encoder_says_which_weights_were_resized(
     output = capsys.readouterr().out
     assert output.startswith("Note: ")
     assert "resized from (4, 4) to (6, 8)" in output
+
+
+def test_encoder_without_class_token_has_the_mean_of_its_tokens() -> None:
+    config = CommonConfig(
+        "digits", "SigLIPB16", weights=None, recipe=SMALL.replace(image_size=(32, 32))
+    )
+    encoder = build_encoder(config)
+    assert models.config_of(encoder).pooling == "gap"
+    assert encoder.output_shape == (None, 768)

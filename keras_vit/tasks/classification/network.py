@@ -9,13 +9,13 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit import arguments, models, zoo
+from keras_vit import arguments, models
 from keras_vit.escapes import say
 from keras_vit.models.keras_applications import application_names, build_application
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import RunFolder
-from keras_vit.tasks.build import checkpoint_of, in_training, start
+from keras_vit.tasks.build import checkpoint_of, has_class_token, in_training, start
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.whole_models import load_model
 
@@ -81,9 +81,7 @@ def build_network(
 def _pooling(config: RunConfig, checkpoint: Checkpoint | None) -> str | None:
     """Returns the recipe's pooling, or None for that of the weights without a class token."""
     pooling = config.recipe.pooling
-    inferred = checkpoint.inferred if checkpoint else {}
-    has_token = inferred.get("class_token", zoo.constructor(config.model).config.class_token)
-    if pooling in ("token", "token_gap") and not has_token:
+    if pooling in ("token", "token_gap") and not has_class_token(config, checkpoint):
         print(f"Note: pooling={pooling!r} needs a class token; the pooling is not changed.")
         return None
     return pooling
