@@ -97,7 +97,8 @@ def add_class(
 def _row(features: np.ndarray, class_rows: Callable[..., Any]) -> np.ndarray:
     """Returns the row (1, D + 1) of a class from the features (N, D) of its images.
 
-    The mean of N images is too long by the N-th part of their variance, which the bias contains.
+    The squared mean of N images exceeds that of the true mean by their variance / N; the bias is
+    corrected for it.
     """
     mean, number = features.mean(axis=0, keepdims=True), len(features)
     stacked = tf.constant(np.concatenate([features, mean]), tf.float32)
