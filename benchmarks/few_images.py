@@ -32,6 +32,7 @@ from train_step import hardware
 from keras_vit import data, evaluation, files, tasks, training
 from keras_vit.cli.options import absolute
 from keras_vit.constants import FEW_STEPS
+from keras_vit.runs.named_recipes import FEW_IMAGES
 
 RECIPES = ("finetune", "probe", "probe_then_finetune", "lora")
 VALIDATION = 20  # images, whose results are not used
@@ -101,6 +102,7 @@ def scores(
             tensorboard=False,
             smaller_batches=True,
             least_steps=least_steps(recipe),
+            few_images=FEW_IMAGES if recipe == RECIPES[0] else {},
         )
         model = training.Run(Path(folder) / "run").model()
         found = tasks.evaluate(model, examples.subset(parts["test"]), verbose=0)

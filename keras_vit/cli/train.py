@@ -119,6 +119,9 @@ def train(
     chosen_recipe = training.recipe(recipe) if recipe else base.recipe
     if optimizer == "sgd" and chosen_recipe.optimizer != "sgd":
         chosen_recipe = chosen_recipe.replace(**named_recipes.SGD)
+    few_images: dict[str, Any] = {}
+    if chosen_recipe == named_recipes.FINETUNE:
+        few_images = {n: v for n, v in named_recipes.FEW_IMAGES.items() if n not in settings}
     if published:
         print(f"Starting from published weights: {published} (--weights none for random weights).")
     run_config = dataclasses.replace(base, recipe=chosen_recipe.replace(**settings), **changes)
@@ -133,6 +136,7 @@ def train(
                 profile=profile,
                 smaller_batches=config is None and "batch_size" not in settings,
                 least_steps=0 if config or recipe or "epochs" in settings else FEW_STEPS,
+                few_images=few_images,
             )
     except ConnectionError as error:
         hint = "\nOr pass --weights none to train from random weights." if published else ""

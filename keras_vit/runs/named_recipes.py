@@ -31,6 +31,8 @@ class NamedRecipe(NamedTuple):
 
 # The default: pretrained weights, a few thousand photographs; derivation in docs/recipes.md.
 FINETUNE = Recipe(epochs=3, learning_rate=3e-4, layer_decay=0.75, label_smoothing=0.1)
+# Changes where three epochs have fewer than `FEW_STEPS` steps (docs/recipes.md).
+FEW_IMAGES = {"layer_decay": 0.5}
 
 # Values for SGD, as in the paper's fine-tuning (Table 4: 0.01, no weight decay).
 SGD = {"optimizer": "sgd", "learning_rate": 0.01, "weight_decay": 0.0, "layer_decay": 1.0}

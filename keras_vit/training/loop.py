@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ def fit_run(
     profile: tuple[int, int] | None = None,
     smaller_batches: bool = False,
     least_steps: int = 0,
+    few_images: Mapping[str, Any] | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> Any:
     """Trains a model and writes all results into a run folder.
@@ -65,6 +66,7 @@ def fit_run(
         profile: First and last step to profile for TensorBoard, counted from 1.
         smaller_batches: Whether to reduce a batch size above the number of training images.
         least_steps: Minimum number of training steps, for which the number of epochs is increased.
+        few_images: Further fields of the recipe to change where the number of epochs is increased.
         callbacks: Callbacks for `fit`, called after the state of the run is saved, only on the
             chief. A run resumed within an epoch calls `fit` twice, and the steps of its first
             epoch are counted from the interruption.
@@ -130,9 +132,11 @@ def fit_run(
                 config = task.config = _with_full_batch(config, len(training), devices)
             steps = data.steps_per_epoch(training, config.recipe.batch_size)
             if steps * config.recipe.epochs < least_steps and not resume:
-                epochs = math.ceil(least_steps / steps)
-                print(f"Epochs: {epochs} instead of {config.recipe.epochs}, for few images.")
-                recipe = config.recipe.replace(epochs=epochs)
+                changes = {"epochs": math.ceil(least_steps / steps), **(few_images or {})}
+                recipe = config.recipe.replace(**changes)
+                pairs = ((n, value, getattr(config.recipe, n)) for n, value in changes.items())
+                texts = [f"{name} {new} instead of {old}" for name, new, old in pairs]
+                print(f"For few images: {', '.join(texts)}.")
                 config = task.config = dataclasses.replace(config, recipe=recipe)
             with devices.scope():
                 objective = task.objective(network, training)

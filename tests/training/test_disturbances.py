@@ -174,9 +174,11 @@ def test_few_images_are_trained_on_for_more_epochs(
 ) -> None:
     few = write_photos(tmp_path / "few", {"ant": 5, "bee": 5})
     config = RunConfig(str(few), nano, recipe=RECIPE.replace(batch_size=4, epochs=1))
-    train(config, tmp_path / "run", least_steps=5)
-    assert "Epochs: 3 instead of 1, for few images." in capsys.readouterr().out
-    assert Run(tmp_path / "run").read_config().recipe.epochs == 3
+    train(config, tmp_path / "run", least_steps=5, few_images={"layer_decay": 0.5})
+    text = "For few images: epochs 3 instead of 1, layer_decay 0.5 instead of 1.0."
+    assert text in capsys.readouterr().out
+    recipe = Run(tmp_path / "run").read_config().recipe
+    assert (recipe.epochs, recipe.layer_decay) == (3, 0.5)
     train(config, tmp_path / "enough", least_steps=2)
     assert Run(tmp_path / "enough").read_config().recipe.epochs == 1
 
