@@ -73,23 +73,6 @@ def test_every_option_reaches_the_run(call: Call, asked: dict[str, Any], tmp_pat
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "changes"),
-    [
-        ((), {"layer_decay": 0.5}),
-        (("--set", "layer_decay=0.75"), {}),
-        (("--optimizer", "sgd"), {}),
-        (("--weights", "none"), {}),
-        (("--task", "regression"), {}),
-    ],
-)
-def test_default_recipe_has_other_values_for_few_images(
-    call: Call, asked: dict[str, Any], options: tuple[str, ...], changes: dict[str, Any]
-) -> None:
-    call("train", "--data", "digits", "--weights", "imagenet", *options)
-    assert (asked["least_steps"], asked["few_images"]) == (100, changes)
-
-
 def test_sgd_has_its_own_learning_rate_and_no_decay(call: Call, asked: dict[str, Any]) -> None:
     call("train", "--data", "digits", "--optimizer", "sgd", "--weights", "imagenet")
     assert asked["config"].recipe == FINETUNE.replace(**SGD)
