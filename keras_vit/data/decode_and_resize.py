@@ -216,7 +216,7 @@ def padded(stored: Stored, preprocessing: Preprocessing) -> Stored:
     canvas = padded_sides(sides, size)
     # A strip of 60000 x 1 pixels would need 11 GB.
     area = tf.reduce_prod(tf.cast(canvas, tf.float32))
-    divisor = tf.cast(tf.math.ceil(tf.sqrt(area / _MAX_CANVAS)), tf.int32)
+    divisor = tf.cast(tf.sqrt(area / _MAX_CANVAS), tf.int32) + 1
     pixels, ratio = pixels[::divisor, ::divisor], ratio * divisor
     sides = tf.shape(pixels)[:2]
     canvas = padded_sides(sides, size)
