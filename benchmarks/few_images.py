@@ -102,7 +102,7 @@ def scores(
             tensorboard=False,
             smaller_batches=True,
             least_steps=least_steps(recipe),
-            few_images=FEW_IMAGES if recipe == RECIPES[0] else {},
+            few_images={} if "layer_decay" in recipe else FEW_IMAGES,
         )
         model = training.Run(Path(folder) / "run").model()
         found = tasks.evaluate(model, examples.subset(parts["test"]), verbose=0)
